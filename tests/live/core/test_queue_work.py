@@ -78,7 +78,7 @@ def test_the_first_are_those_that_come_first_of_all(given_: list[tuple[int, bool
     for i in range(0, len(given_), 3):
         made.handle(Cancelled(1.0, f"j{i}"))
     order = [record for _, record in ordered(made.state, 2.0)]
-    _, shown, _ = first_in_order(made.state, 2.0, most)
+    _, shown, *_ = first_in_order(made.state, 2.0, most)
     starting = [record for record in shown if record.job.queue == "default"]
     assert starting == order[:most]
     assert len(shown) == min(most, made.state.table.waiting)

@@ -19,7 +19,7 @@ import numpy as np
 from berth.errors import BerthError, UnsupportedProblem
 from berth.files.quantities import Amounts
 from berth.live.core import FALLBACK
-from berth.live.core.drivers import Driver, make_driver, proposed
+from berth.live.core.drivers import Driver, in_order, make_driver, proposed
 from berth.live.core.dumped import Dumped, read_dump, write_dump
 from berth.live.core.events import (
     Decided,
@@ -214,7 +214,7 @@ class Dispatcher:
     def _chosen(self, view: View, began: float) -> tuple[str, Placing, str | None]:
         """Ask the policy; returns who decided, the placing, and why the policy's own decision was refused."""
         if self._driver is None or not view.records or not view.usable.any():
-            return FALLBACK if self._driver is None else self.state.policy, placed_in_order(view), None
+            return FALLBACK if self._driver is None else self.state.policy, in_order(view), None
         try:
             placing = proposed(self._driver, view)
             spent = self._stopwatch() - began
@@ -228,7 +228,7 @@ class Dispatcher:
             refused = f"refused: {error}"
         except Exception as error:  # a policy may be third-party code, and must not stop the cluster
             refused = f"raised {type(error).__name__}: {error}"
-        return FALLBACK, placed_in_order(view), refused[:500]
+        return FALLBACK, in_order(view), refused[:500]
 
     # ------------------------------------------------------------------ patience
 

@@ -10,14 +10,14 @@ from typing import Any
 from berth.errors import InfeasibleDecision
 from berth.files.wording import tasks_of
 from berth.live.core.dispatcher import Dispatcher
-from berth.live.core.drivers import Driver, proposed
+from berth.live.core.drivers import Driver, in_order, proposed
 from berth.live.core.events import Submitted
 from berth.live.core.explain import Explanation, explain
 from berth.live.core.jobs import Job, Place
 from berth.live.core.limits import Headroom
 from berth.live.core.order import view_within_limits
 from berth.live.core.state import State
-from berth.live.core.view import Placing, View, placed_in_order, violations
+from berth.live.core.view import Placing, View, violations
 from berth.live.core.windows import Windows
 
 __all__ = ["DryRun", "Spare", "plan", "spare_of"]
@@ -79,7 +79,7 @@ def plan(spare: Spare, jobs: Sequence[Job], time: float) -> tuple[DryRun, ...]:
     view = Windows(state, time).allowed(view_within_limits(state, time))
     kept = set(state.reserved.values())  # such jobs start as soon as they fit
     view = view.only([i for i, record in enumerate(view.records) if record.job.id not in kept]) if kept else view
-    fallback = _within_limits(view, placed_in_order)
+    fallback = _within_limits(view, in_order)
     chosen, note = fallback, spare.note
     if spare.driver is not None:
         driver = spare.driver

@@ -20,10 +20,11 @@ from berth.live.core import FALLBACK
 from berth.live.core.drivers.deferral import Waits
 from berth.live.core.forecast import Eta, eta
 from berth.live.core.limits import blocked_by_limits, limits_of
-from berth.live.core.order import fits_empty, may_be_tried, ordered
+from berth.live.core.order import fits_empty, may_be_tried, ordered, view_within_limits
 from berth.live.core.reasons import labels_nowhere
 from berth.live.core.records import JobRecord
 from berth.live.core.remedies import Change, changes, new_servers
+from berth.live.core.reservations import Reservation, reservations_above
 from berth.live.core.runtimes import speeds
 from berth.live.core.state import State
 from berth.live.core.view import View, placed_in_order, view_of
@@ -82,8 +83,9 @@ def explain(state: State, job: str, time: float, *, by: str = "", seed: int = 0)
         raise InvalidInput("a job that has not ended", value=job, key="job")
     if record.phase != "waiting":
         return Explanation(job, record.phase, _why_there(state, record, by))
-    order = [waiting for _, waiting in ordered(state, time)]
-    windows = Windows(state, time)
+    levels = ordered(state, time)
+    order = [waiting for _, waiting in levels]
+    windows = Windows(state, time, above=_above(state, record, levels, time))
     held, over = _held_back(state, record, order, time)
     missing = sorted(name for name, milli in record.job.total.items() if milli and name not in state.resources)
     if missing:
@@ -115,6 +117,20 @@ def explain(state: State, job: str, time: float, *, by: str = "", seed: int = 0)
     else:
         when = eta(state, record, time, seed=seed, order=order)
     return Explanation(job, "waiting", tuple(held), _servers(windows, record, view), found, when)
+
+
+def _above(
+    state: State, record: JobRecord, levels: Sequence[tuple[int, JobRecord]], time: float
+) -> Sequence[Reservation]:
+    """The reservations of levels above a job's."""
+    mine = next((level for level, waiting in levels if waiting.number == record.number), None)
+    if mine is None or levels[0][0] == mine:
+        return ()
+    view = Windows(state, time).allowed(view_within_limits(state, time))
+    kept = set(state.reserved.values())
+    return reservations_above(
+        view.only([i for i, waiting in enumerate(view.records) if waiting.job.id not in kept]), mine
+    ).made
 
 
 def limits_over(state: State, record: JobRecord) -> list[tuple[str, int, bool]]:
@@ -198,13 +214,14 @@ def _servers(windows: Windows, record: JobRecord, view: View) -> tuple[Group, ..
     """The state of each server, in groups, the largest first."""
     state, names, resources = view.state, view.servers, view.resources
     allowed, refused = windows.allows(record), windows.refused(record)
+    above = {row: one.record.job.id for one in windows.in_its_way(record) for row in one.servers.tolist()}
     rooms = _rooms(view)
     lacking = view.gangs.demand[:, None, :] > view.free[None, :, :]
     lacking = lacking * np.where(state.taken > 0, 2, 1)  # foreign jobs hold some of it
     groups: dict[tuple[Any, ...], list[int]] = {}
     table = np.concatenate([rooms, lacking.transpose(0, 2, 1).reshape(-1, len(names))]).T.tolist()
     for r, server in enumerate(state.servers.values()):
-        kept = state.reserved.get(server.server.name)
+        kept = state.reserved.get(server.server.name) or above.get(r)
         if not server.usable:
             reason = f": {server.server.closed}" if server.standing == "closed" else ""
             key: tuple[Any, ...] = (f"{server.standing}{reason}",)

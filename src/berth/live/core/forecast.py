@@ -22,11 +22,12 @@ from berth.live.core.limits import OWNERS, limits_of
 from berth.live.core.order import may_be_tried, ordered
 from berth.live.core.records import JobRecord
 from berth.live.core.refusals import ANYWHERE
+from berth.live.core.reservations import in_time, kept_from
 from berth.live.core.runtimes import Means, elapsed, expected, remaining, speeds
 from berth.live.core.state import State
 from berth.live.core.table import Running
 from berth.live.core.view import View, placed_in_order, view_of
-from berth.live.core.windows import Windows, in_time
+from berth.live.core.windows import Windows
 from berth.model import Floats, Ints
 from berth.random import stream
 
@@ -199,8 +200,9 @@ class _Crowd:
         kept = first is not None and first.job.id in waiting
         if kept or np.isfinite(windows.until).any():
             limits = np.array([math.inf if r.job.limit is None else r.job.limit for r in view.records])
-            blocked = [kept and now + self._longest[r.job.id] > windows.start for r in view.records]
-            view = view.allowing(in_time(windows.until, windows.kept, now + limits, np.array(blocked, dtype=bool)))
+            late = [kept and now + self._longest[r.job.id] > windows.start for r in view.records]
+            there = in_time(windows.until, now + limits).and_(kept_from(windows.kept, np.array(late, dtype=bool)))
+            view = view.allowing(there)
         yield view
 
     def _view(self, records: Sequence[JobRecord], used: Ints) -> View:

@@ -121,18 +121,21 @@ def _shapes_fit(state: State, numbers: Ints) -> Mask:
     return fit & shapes.possible(numbers)
 
 
-def first_in_order(state: State, time: float, limit: int) -> tuple[int, list[JobRecord], list[JobRecord]]:
-    """How many jobs wait, the first of them in order, and all that have waited longer than the patience.
+def first_in_order(
+    state: State, time: float, limit: int
+) -> tuple[int, list[JobRecord], list[JobRecord], dict[str, int]]:
+    """How many jobs wait, the first of them in order, all that have waited longer than the patience, and levels.
 
-    Jobs of paused queues come last, and are not among the late ones.
+    Jobs of paused queues come last, have no level, and are not among the late ones.
     """
     table, limits = state.table, limits_of(state)
-    rows, _ = _standing(state, time, None if limits else limit)
+    rows, level = _standing(state, time, None if limits else limit)
     shown = [*table.records(rows[:limit])]
+    levels = {record.job.id: one for record, one in zip(shown, level.tolist(), strict=False)}
     if len(shown) < limit:
         shown += table.records(table.paused(_starting(state))[: limit - len(shown)])
     late = table.late_of(rows, time, state.queues.patience) if limits else rows[:0]
-    return table.waiting, shown, [*table.records(late)]
+    return table.waiting, shown, [*table.records(late)], levels
 
 
 def ordered(state: State, time: float) -> list[tuple[int, JobRecord]]:

@@ -18,6 +18,7 @@ from berth.files.wording import tasks_of
 from berth.live.core.limits import blocked_by_limits, limits_of
 from berth.live.core.order import CHUNK, first_in_order, fits_empty, look_whether_fit, may_be_tried
 from berth.live.core.records import JobRecord
+from berth.live.core.reservations import respecting
 from berth.live.core.state import State
 from berth.live.core.view import View, placed_in_order, view_of
 from berth.live.core.windows import Windows
@@ -62,7 +63,7 @@ def waiting_in_order(state: State, time: float, limit: int = 200) -> tuple[int, 
 
 def queue_page(state: State, time: float, limit: int) -> QueuePage:
     """The first waiting jobs, quickly: what takes a while is left to `QueuePage.reasons`."""
-    count, shown, late = first_in_order(state, time, limit)
+    count, shown, late, levels = first_in_order(state, time, limit)
     closed = {name for name, queue in state.queues.queues.items() if not queue.starts}
     why = {r.job.id: f"queue {r.job.queue} is paused" for r in shown if r.job.queue in closed}
     look_whether_fit(state, shown)
@@ -73,7 +74,7 @@ def queue_page(state: State, time: float, limit: int) -> QueuePage:
         kept.setdefault(name, []).append(server)
     why.update({name: f"servers are reserved for it: {_named(servers)}" for name, servers in kept.items()})
     rest = [record for record in shown if record.job.id not in why]
-    return QueuePage(time, count, shown, why, _Room.of(state, rest, time) if rest else None)
+    return QueuePage(time, count, shown, why, _Room.of(state, rest, time, levels) if rest else None)
 
 
 def out_of_reach(state: State, records: Sequence[JobRecord]) -> list[str]:
@@ -155,10 +156,14 @@ class _Room:
     """Jobs for which servers are reserved."""
     refused: Mapping[str, Sequence[str]]
     """Who refused which jobs, in words."""
+    levels: bool
+    """Whether there are several."""
 
     @classmethod
-    def of(cls, state: State, records: Sequence[JobRecord], time: float) -> _Room:
+    def of(cls, state: State, records: Sequence[JobRecord], time: float, levels: Mapping[str, int]) -> _Room:
         windows, everything = Windows(state, time), view_of(state, time, records)
+        of_job = np.array([levels[record.job.id] for record in everything.records], dtype=np.int64)
+        everything = replace(everything, level=of_job)
         tried = everything.only([i for i, r in enumerate(everything.records) if may_be_tried(state, r, time)])
         gone = None
         if state.taken.any():
@@ -166,7 +171,11 @@ class _Room:
             gone = windows.allowed(gone)
         kept = sorted(set(state.reserved.values()))
         refused = {record.job.id: why for record in everything.records if (why := windows.why_refused(record))}
-        return cls(windows.allowed(everything), everything, windows.allowed(tried), gone, kept, refused)
+        now, next_ = windows.allowed(everything), windows.allowed(tried)
+        several = len(np.unique(of_job)) > 1
+        if several:
+            now, next_ = respecting(now), respecting(next_)
+        return cls(now, everything, next_, gone, kept, refused, several)
 
     def reasons(self) -> dict[str, str]:
         view = self.now
@@ -185,7 +194,8 @@ class _Room:
                 said[name] = "; ".join(self.refused[name])
             elif short is not None and all(n >= r.minimum for r, n in zip(roles, later[mine], strict=True)):
                 reserved = f"room is reserved for job {self.kept[0]}" if self.kept else ""
-                said[name] = reserved or "servers with room close too soon"
+                above = "room is reserved for a job of a higher level, or on servers that close too soon"
+                said[name] = reserved or (above if self.levels else "servers with room close too soon")
             elif short is None:
                 said[name] = "free room goes to jobs ahead of it, or is fragmented"
             else:

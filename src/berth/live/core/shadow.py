@@ -14,11 +14,11 @@ from typing import Any, Self
 
 from berth.errors import BerthError
 from berth.live.core import FALLBACK
-from berth.live.core.drivers import make_driver, proposed
+from berth.live.core.drivers import in_order, make_driver, proposed
 from berth.live.core.records import Outcome
 from berth.live.core.runtimes import Means, expected, speeds
 from berth.live.core.speeds import MOST_TYPES
-from berth.live.core.view import Placing, View, placed_in_order, violations
+from berth.live.core.view import Placing, View, violations
 from berth.statistics import Estimate, estimate
 
 __all__ = ["Baseline", "Batches", "Shadow", "ShadowReport"]
@@ -155,7 +155,7 @@ class Shadow:
 
     def _proposed(self, view: View) -> Placing | None:
         if self._driver is None:
-            return placed_in_order(view)
+            return in_order(view)
         try:
             found = proposed(self._driver, view)
             if not violations(view, found):

@@ -323,7 +323,7 @@ class JobTable:
 
     def records(self, rows: Ints) -> tuple[JobRecord, ...]:
         """The records in these rows."""
-        return tuple(record for row in rows.tolist() if (record := self._records[row]) is not None)
+        return tuple(filter(None, map(self._records.__getitem__, rows.tolist())))
 
     def shape(self, rows: Ints) -> Ints:
         """The shapes in these rows."""

@@ -70,6 +70,12 @@ class Allowed(NamedTuple):
     row: Ints
     servers: Mask
 
+    def and_(self, more: Allowed) -> Allowed:
+        """The servers that both allow."""
+        sets = len(more.servers)
+        numbers, row = np.unique(self.row * sets + more.row, return_inverse=True)
+        return Allowed(row.reshape(-1), self.servers[numbers // sets] & more.servers[numbers % sets])
+
 
 @dataclass(frozen=True, eq=False)
 class View:
@@ -117,7 +123,7 @@ class View:
     def only(self, places: Sequence[int] | Ints, free: Ints | None = None) -> View:
         """The view with only some of its jobs, and with other free resources if they are given."""
         chosen = np.asarray(places, dtype=np.int64)
-        kept = tuple(self.records[i] for i in chosen.tolist())
+        kept = tuple(map(self.records.__getitem__, chosen.tolist()))
         gangs, given = part(self.gangs, chosen), self.free if free is None else free
         allowed = None if self.allowed is None else self.allowed._replace(row=self.allowed.row[chosen])
         rows, level = self.rows[chosen], self.level[chosen]
@@ -143,7 +149,8 @@ class View:
         shape = np.unique(gangs.shape * sets + row, return_inverse=True)[1]
         servers = self.reach[numbers // sets] & allowed.servers[numbers % sets]
         changed = gangs._replace(reach=reach.reshape(-1), shape=shape.reshape(-1))
-        return replace(self, gangs=changed, reach=servers, allowed=allowed)
+        both = allowed if self.allowed is None else self.allowed.and_(allowed)
+        return replace(self, gangs=changed, reach=servers, allowed=both)
 
     def starts(self, placing: Placing) -> tuple[Start, ...]:
         """The start commands of a placing, in the order of the jobs."""

@@ -2,6 +2,7 @@
 
 * A server is reserved for a job that has waited too long. Others may start there (backfill) if, by their calibrated
   run time, they end before the reservation is expected to start; so it keeps its start.
+* Servers are reserved for the first job of a level that has no room now: jobs of lower levels may backfill them.
 * An engine closes a server at a time (`Server.until`), for example for maintenance. Only jobs whose time limit ends
   before may start there.
 * A server refused jobs of its kind lately (`berth.live.core.refusals`), and is left out for a while.
@@ -12,7 +13,7 @@ Axes: n jobs, R servers, A sets of servers.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -21,22 +22,32 @@ from berth.files.wording import counted, spoken
 from berth.live.core.order import refused_kinds
 from berth.live.core.records import JobRecord
 from berth.live.core.refusals import ANYWHERE, Refusal
-from berth.live.core.runtimes import latest_end, seconds_left, slowest, works
+from berth.live.core.reservations import Reservation, first_room, in_time, kept_from, latest_ends, releases_of
+from berth.live.core.runtimes import latest_end, slowest
 from berth.live.core.state import State
-from berth.live.core.view import Allowed, Mask, View, placed_in_order, view_of
-from berth.model import Floats, Ints
+from berth.live.core.view import Allowed, Mask, View, view_of
+from berth.model import Ints
 
-__all__ = ["Windows", "in_time"]
+__all__ = ["Windows"]
 
 NAMED = 4
 """The most reserved servers that are named."""
 
 
 class Windows:
-    """Until when jobs may run on each server; `reserved` names the job for which servers are reserved."""
+    """Until when jobs may run on each server; `reserved` names the job for which servers are reserved.
 
-    def __init__(self, state: State, time: float, reserved: Mapping[str, str] | None = None) -> None:
-        self._state, self.time = state, time
+    `above` has the reservations of levels above, where it is asked about one job.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        time: float,
+        reserved: Mapping[str, str] | None = None,
+        above: Sequence[Reservation] = (),
+    ) -> None:
+        self._state, self.time, self._above = state, time, above
         self.reserved = state.reserved if reserved is None else reserved
         self.jobs = frozenset(self.reserved.values())
         self._speed: dict[str, tuple[float, float]] = {}
@@ -54,24 +65,9 @@ class Windows:
             return self.time
         running = state.table.running
         running = running.only(np.unique(running.job[self.kept[running.server]]))
-        left = seconds_left(state, running, self.time)[running.job]
-        order = np.argsort(left, kind="stable")
         view = view_of(state, self.time, (record,)).within(self.kept)
-
-        def fits_after(rows: int) -> bool:
-            """Whether the job fits on its reserved servers once the first of these rows are free."""
-            free = state.capacity - state.used
-            np.add.at(free, running.server[order[:rows]], running.amount[order[:rows]])
-            free = np.where(view.usable[:, None], np.maximum(free, 0), 0)
-            return bool(len(placed_in_order(view, free).job))
-
-        few, many = -1, len(order)
-        while many - few > 1:
-            middle = (few + many) // 2
-            few, many = (few, middle) if fits_after(middle) else (middle, many)
-        if many == len(order) and not fits_after(many):
-            return self.time  # it waits for foreign jobs, and their ends are unknown
-        return self.time + (float(left[order[many - 1]]) if many else 0.0)
+        found = first_room(view, state.capacity - state.used, releases_of(state, running, self.time))
+        return self.time + (found.seconds if found else 0.0)  # else it waits for foreign jobs, whose ends are unknown
 
     def latest_end(self, record: JobRecord) -> float:
         """The time by which a job that starts on reserved servers now has almost surely ended."""
@@ -101,7 +97,18 @@ class Windows:
         found: Mask = np.isinf(self.until) | (self.until >= self.time + limit)
         if self.reserved and not self.backfills(record):
             found &= ~self.kept
+        for reservation in self.in_its_way(record):
+            found[reservation.servers] = False
         return found
+
+    def in_its_way(self, record: JobRecord) -> list[Reservation]:
+        """The reservations of levels above whose start a job would delay."""
+        names = list(self._state.servers)
+        servers = [names[row] for row in dict.fromkeys(row for one in self._above for row in one.servers.tolist())]
+        if not servers:
+            return []
+        ends = self.time + latest_end(self._state, record.job, slowest(self._state, record.job.type, servers))
+        return [reservation for reservation in self._above if ends > reservation.start]
 
     def free(self, record: JobRecord) -> Ints:
         """What is free for a job (R, K): 0 on servers that it may not use now."""
@@ -112,6 +119,7 @@ class Windows:
     def deadlines(self) -> list[float]:
         """The times at which windows end, the latest first."""
         times = set(self.until[np.isfinite(self.until)].tolist()) | ({self.start} if self.reserved else set())
+        times |= {reservation.start for reservation in self._above}
         return sorted((time for time in times if time > self.time), reverse=True)
 
     def why(self, record: JobRecord) -> list[str]:
@@ -128,6 +136,10 @@ class Windows:
             start = spoken(self.start - self.time)
             said.append(f"{many} reserved for job {job}, which is expected to start in {start}; {long}")
         limit = "it has no time limit" if record.job.limit is None else f"its time limit is {spoken(record.job.limit)}"
+        for reservation in self.in_its_way(record):
+            many, start = counted(len(reservation.servers), "server"), spoken(reservation.start - self.time)
+            first = f"job {reservation.record.job.id}, the first of a higher level"
+            said.append(f"{many} reserved for {first}, which is expected to start in {start}")
         closing: dict[tuple[float, str], int] = {}
         for server, allowed in zip(self._state.servers.values(), self.allows(record).tolist(), strict=True):
             if server.usable and server.server.until is not None and not allowed and not self.kept[server.index]:
@@ -159,12 +171,11 @@ class Windows:
         if not (self.reserved or self._owners or np.isfinite(self.until).any()):
             return view
         table, rows = self._state.table, view.rows
-        blocked = np.zeros(len(rows), dtype=bool)
+        there = in_time(self.until, self.time + table.said(rows)[2])
         if self.reserved:
             owners = table.rows([self._state.jobs[job] for job in self.jobs])
             ends = self.time + latest_ends(self._state, rows, np.flatnonzero(self.kept))
-            blocked = ~np.isin(rows, owners) & (ends > self.start)
-        there = in_time(self.until, self.kept, self.time + table.said(rows)[2], blocked)
+            there = there.and_(kept_from(self.kept, ~np.isin(rows, owners) & (ends > self.start)))
         if self._owners:
             there = self._unrefused(view, there)
         if there.servers.all():
@@ -175,38 +186,10 @@ class Windows:
         """The same without the servers that refused jobs of their kinds."""
         kinds, firsts = refused_kinds(self._state, view, self.time)
         tried = np.array([~self._among(names) for names in ((), *(self.refused(first) for first in firsts))])
-        numbers, row = np.unique(there.row * len(tried) + kinds + 1, return_inverse=True)
-        return Allowed(row.reshape(-1), there.servers[numbers // len(tried)] & tried[numbers % len(tried)])
+        return there.and_(Allowed(kinds + 1, tried))
 
     def _among(self, names: Iterable[str]) -> Mask:
         """These servers (R,)."""
         found = np.zeros(len(self._state.servers), dtype=bool)
         found[[self._state.servers[name].index for name in names if name in self._state.servers]] = True
         return found
-
-
-def latest_ends(state: State, rows: Ints, servers: Ints) -> Floats:
-    """`latest_end` of waiting jobs in these rows (n,) on these servers."""
-    table, learned, names = state.table, state.learned, list(state.servers)
-    types, kind = table.types(rows)
-    speed, longer, known = (np.ones(len(types)) for _ in range(3))
-    for i, type_ in enumerate(types):
-        last = servers[np.argmin(learned.speeds(type_)[servers])]
-        slow, wide = slowest(state, type_, (names[last],))
-        speed[i] = slow * (learned.apart(type_) if len(servers) > 1 else 1.0)
-        longer[i], known[i] = math.exp(wide * state.calibration.high), learned.reference(type_)
-    work, estimate, limit = table.said(rows)
-    unknown = (work == 0) & (estimate == 0) & np.isinf(limit) & (known[kind] == 0)
-    seconds = np.where(unknown, np.inf, works(table, rows, learned) / speed[kind] * longer[kind])
-    return np.minimum(limit, seconds)
-
-
-def in_time(until: Floats, kept: Mask, ends: Floats, blocked: Mask) -> Allowed:
-    """Servers on which jobs end in time: where `until` (R,) is not before their latest `ends` (n,).
-
-    `blocked` jobs (n,) may not use the servers that are `kept` (R,).
-    """
-    times = np.unique(until)
-    numbers, row = np.unique(2 * np.searchsorted(times, ends) + blocked, return_inverse=True)
-    after = np.append(times, np.inf)[numbers // 2]
-    return Allowed(row.reshape(-1), (until >= after[:, None]) & ~(kept & (numbers % 2 == 1)[:, None]))

@@ -16,11 +16,11 @@ from berth.live.core import COMPLETION, LIVE
 from berth.live.core.drivers.base import Driver, proposed
 from berth.live.core.drivers.completion import CompletionDriver
 from berth.live.core.drivers.deferral import Waits
-from berth.live.core.drivers.wrappers import Deferring, Gathering, Leveled
+from berth.live.core.drivers.wrappers import IN_ORDER, Deferring, Gathering, Leveled, in_order
 from berth.live.core.records import Outcome
 from berth.registry import PolicySpec
 
-__all__ = ["Driver", "driver_of", "make_driver", "proposed"]
+__all__ = ["Driver", "driver_of", "in_order", "make_driver", "proposed"]
 
 
 def driver_of(spec: PolicySpec) -> Any:
@@ -48,7 +48,7 @@ def make_driver(
     """
     waits = waits or Waits()
     if policy == COMPLETION:
-        return Leveled(CompletionDriver(waits, mixes=mixes))
+        return Leveled(CompletionDriver(waits, mixes=mixes), IN_ORDER)
     try:
         spec = PolicySpec.parse(policy)
     except UnknownName as error:

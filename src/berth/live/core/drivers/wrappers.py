@@ -6,7 +6,9 @@ faster servers. A policy in wrappers is named like `Leveled(Deferring(Gathering(
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -14,13 +16,14 @@ from berth.errors import InfeasibleDecision
 from berth.live.core.drivers.base import Driver
 from berth.live.core.drivers.gathering import gathered
 from berth.live.core.records import Outcome
-from berth.live.core.view import Placing, View, spread_out, violations
+from berth.live.core.reservations import Reservations
+from berth.live.core.view import Placing, View, placed_in_order, spread_out, violations
 from berth.model import Ints
 
-__all__ = ["Deferring", "Gathering", "Leveled", "Wrapper"]
+__all__ = ["IN_ORDER", "Deferring", "Gathering", "Leveled", "Wrapper", "in_order"]
 
-LEVELS = 8
-"""The first levels are decided one by one; from the last of these on, all levels are decided together."""
+LEVELS, IN_ORDER = 8, 64
+"""The most levels that a policy, and a policy that decides in order of levels, is asked about one by one."""
 AGAIN = 4
 """How often a policy is asked at most about one level, if jobs that it would start are deferred."""
 
@@ -75,24 +78,46 @@ class Deferring(Wrapper):
 
 
 class Leveled(Wrapper):
-    """A policy that is asked about one level after another, from the highest on; the lowest are decided together."""
+    """A policy that is asked about one level after another, from the highest on."""
+
+    def __init__(self, policy: Driver, most: int = LEVELS) -> None:
+        super().__init__(policy)
+        self._most = most
 
     def propose(self, view: View, /) -> Placing:
         """Ask the policy about each level, with what the levels above leave."""
-        levels = np.unique(view.level)[::-1]
-        if len(levels) <= 1:
-            return self.policy.propose(view)
-        merged = np.maximum(view.level, levels[min(len(levels), LEVELS) - 1])
-        free, parts = view.free.copy(), list[Placing]()
-        for level in levels[:LEVELS]:
-            together = np.flatnonzero(merged == level)
-            chosen = together[np.argsort([view.records[i].number for i in together.tolist()], kind="stable")]
-            part = view.only(chosen, free)
-            placing = spread_out(part, self.policy.propose(part))
-            if broken := violations(part, placing):
-                raise InfeasibleDecision(str(broken[0]))
-            _take(free, view, parts, chosen, placing, part)
-        return Placing.joined(parts)
+        return level_by_level(view, self.policy.propose, self._most)
+
+
+def level_by_level(view: View, propose: Callable[[View], Placing], most: int) -> Placing:
+    """What starts of each level, from the highest on, with what the levels above leave.
+
+    Where the first job of a level that does not start has no room, servers are reserved for it, on which it has room
+    first. Jobs of lower levels may use them if they have ended by then almost surely. From the last of `most`
+    questions on, all levels are decided together.
+    """
+    first = np.flatnonzero(np.diff(view.level, prepend=np.nan))[:most]
+    if len(first) <= 1:
+        return propose(view)
+    free, parts, reservations = view.free.copy(), list[Placing](), Reservations(view)
+    for begin, end in pairwise([*first.tolist(), len(view.records)]):
+        chosen = np.arange(begin, end)
+        part = reservations.respected(view.only(chosen, free))
+        placing = spread_out(part, propose(part))
+        if broken := violations(part, placing):
+            raise InfeasibleDecision(str(broken[0]))
+        _take(free, view, parts, chosen, placing, part)
+        if end < len(view.records):
+            reservations.starts(part, placing)
+            waiting = np.setdiff1d(np.arange(len(chosen)), placing.job)
+            if len(waiting):
+                reservations.reserve(part, int(waiting[0]), free)
+    return Placing.joined(parts)
+
+
+def in_order(view: View) -> Placing:
+    """What the fallback policy starts."""
+    return level_by_level(view, placed_in_order, IN_ORDER)
 
 
 def _take(free: Ints, view: View, parts: list[Placing], chosen: Ints, placing: Placing, part: View) -> None:

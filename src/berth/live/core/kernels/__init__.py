@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from berth.live.core.kernels.berthing import Gangs, Placed, berth_in_order, gather
+from berth.live.core.kernels.berthing import Gangs, Placed, berth_in_order, earliest, gather
 from berth.live.core.kernels.completion import Paces, Releases, complete_in_order, ends_later
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "Releases",
     "berth_in_order",
     "complete_in_order",
+    "earliest",
     "ends_later",
     "gather",
 ]

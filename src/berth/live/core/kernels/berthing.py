@@ -23,6 +23,7 @@ __all__ = [
     "Placed",
     "berth_gang",
     "berth_in_order",
+    "earliest",
     "fill_up",
     "gather",
     "holds",
@@ -291,6 +292,46 @@ def berth_in_order(gangs: Gangs, reach: Any, weight: Any, free: Any, placed: Pla
             continue
         fill_up(gangs, allowed, weight, free, placed, job)
         most_free(free, peak)
+
+
+@inner
+def free_after(free: Any, server: Any, amount: Any, after: int, left: Any) -> None:
+    """What is free (R, K) once the first `after` of the releases have come; not below 0."""
+    for r in range(free.shape[0]):
+        for k in range(free.shape[1]):
+            left[r, k] = free[r, k]
+    for i in range(after):
+        for k in range(free.shape[1]):
+            left[server[i], k] += amount[i, k]
+    for r in range(free.shape[0]):
+        for k in range(free.shape[1]):
+            left[r, k] = max(left[r, k], 0)
+
+
+@compiled
+def earliest(gangs: Gangs, reach: Any, weight: Any, free: Any, server: Any, amount: Any, placed: Placed) -> Any:
+    """After how many releases the first job has room, which gets its places in `placed`; -1 if after none.
+
+    A release gives `amount` (p, K) of a `server` (p,) back. `free` (R, K) is below 0 where others hold more than is
+    there.
+    """
+    allowed, left = reach[gangs.reach[0]], np.zeros_like(free)
+    done = np.zeros(gangs.minimum.shape[0], dtype=np.bool_)
+    few = -1
+    many = server.shape[0] + 1
+    fits = False
+    while many - few > 1 or not fits:
+        after = (few + many) // 2 if many - few > 1 else many
+        if after > server.shape[0]:
+            return -1
+        free_after(free, server, amount, after, left)
+        placed.size[0] = 0
+        fits = berth_gang(gangs, allowed, weight, left, placed, 0, done)
+        if fits:
+            many = after
+        else:
+            few = after
+    return many
 
 
 @inner
