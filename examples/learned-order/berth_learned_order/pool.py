@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-__all__ = ["EASY", "FEATURES", "MODES", "NONE", "PREDICTED", "SHADOW", "SIZE", "play", "score_jobs"]
+__all__ = ["EASY", "ESTIMATE", "FEATURES", "MODES", "NONE", "PREDICTED", "SHADOW", "SIZE", "play", "score_jobs"]
 
 FEATURES = 8
 ESTIMATE, SIZE, WAIT, DELAY, FITS, FREE, QUEUE, PREDICTED = range(FEATURES)

@@ -15,20 +15,11 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from berth import Floats, InvalidInput
-from berth.about import VERSION
-from berth.errors import BerthError
-from berth.families.placement.pool_runs import run_pool
-from berth.families.placement.trace_world import as_pool, batch_jobs
-from berth.families.placement.training.strategies import Strategies
-from berth.lab.replay import ReplaySetting
-from berth.lab.replay.samples import Measurement, job_windows, samples_of
-from berth.model import Ints
-from berth.random import stream
+from berth import BerthError, Floats, InvalidInput, Trace, __version__, load_trace, stream
 from berth_learned_order import Order
 from berth_learned_order.pool import MODES, play
 
@@ -47,7 +38,7 @@ class QueuedJobs(NamedTuple):
     size: Floats
     run: Floats
     estimate: Floats
-    owner: Ints
+    owner: Any
 
     def part(self, first: int, count: int) -> QueuedJobs:
         """A window of this many jobs."""
@@ -105,27 +96,18 @@ class TrainedOrder(NamedTuple):
 class _Window(NamedTuple):
     jobs: QueuedJobs
     backfill: str
-    world: int
     plain: float
     """Mean bounded slowdown of the shortest job first."""
 
 
-def order_cost(jobs: QueuedJobs, plan: OrderPlan, backfill: str, order: Order | None) -> float:
-    """Mean bounded slowdown of a window under an order; None: the shortest job first."""
-    if order is None:
-        how = {"backfill": backfill, "committed": plan.committed, "singly": plan.singly, "score": _shortest}
-        began = run_pool(*jobs[:4], plan.capacity, **how)
-    else:
-        began = play(*jobs, plan.capacity, order.weights, MODES[backfill], plan.committed, plan.singly)
+def order_cost(jobs: QueuedJobs, plan: OrderPlan, backfill: str, order: Order) -> float:
+    """Mean bounded slowdown of a window under an order."""
+    began = play(*jobs, plan.capacity, order.weights, MODES[backfill], plan.committed, plan.singly)
     slow = (began - jobs.submit + jobs.run) / np.maximum(jobs.run, plan.bound)
     return float(np.maximum(slow, 1.0).mean())
 
 
-def _shortest(wait: float, estimate: float, size: float, submit: float) -> float:
-    return estimate
-
-
-def window_starts(count: int, length: int, held_out: Sequence[slice] = ()) -> Ints:
+def window_starts(count: int, length: int, held_out: Sequence[slice] = ()) -> Any:
     """First jobs of all windows of this length in `count` jobs that overlap nothing that is held out.
 
     >>> window_starts(10, 3, [slice(4, 6)]).tolist()
@@ -137,15 +119,29 @@ def window_starts(count: int, length: int, held_out: Sequence[slice] = ()) -> In
     return np.flatnonzero(right)
 
 
-class _OrderStrategies(Strategies):
-    """Evolution strategies for orders; a gain is minus the mean slowdown relative to the shortest job first."""
+class _Strategies:
+    """Evolution strategies: antithetic perturbations, ranked by their ratios, and Adam on the resulting direction."""
 
     def __init__(self, order: Order, plan: OrderPlan) -> None:
-        super().__init__(order, plan.pairs, plan.width, plan.rate)
-        self._plan = plan
+        self.order, self._plan, self._steps = order, plan, 0
+        self._first, self._second = np.zeros(order.weights.shape), np.zeros(order.weights.shape)
 
-    def _earned(self, networks: Sequence[Order], runs: Sequence[_Window]) -> Floats:
-        return -np.array([_ratios(order, self._plan, runs).mean() for order in networks])
+    def step(self, worlds: Sequence[Sequence[_Window]], rng: np.random.Generator, rate: float) -> None:
+        """Take one step, scaled by `rate`; the windows of each way to backfill are ranked by themselves."""
+        plan, weights = self._plan, self.order.weights
+        change = rng.standard_normal((plan.pairs, weights.size))
+        tried = [self.order.replace(weights + side * plan.width * way) for side in (1.0, -1.0) for way in change]
+        credit = np.zeros(len(tried))
+        for windows in worlds:
+            earned = -np.array([_ratios(order, plan, windows).mean() for order in tried])
+            credit += earned.argsort(kind="stable").argsort(kind="stable") / (len(tried) - 1.0) - 0.5
+        slope = ((credit[: plan.pairs] - credit[plan.pairs :]) @ change) / (plan.pairs * plan.width * len(worlds))
+        self._steps += 1
+        self._first = 0.9 * self._first + 0.1 * slope
+        self._second = 0.99 * self._second + 0.01 * slope**2
+        ahead = self._first / (1.0 - 0.9**self._steps)
+        size = np.sqrt(self._second / (1.0 - 0.99**self._steps)) + 1e-8
+        self.order = self.order.replace(weights + rate * plan.rate * ahead / size)
 
 
 def _ratios(order: Order, plan: OrderPlan, windows: Sequence[_Window]) -> Floats:
@@ -153,12 +149,11 @@ def _ratios(order: Order, plan: OrderPlan, windows: Sequence[_Window]) -> Floats
     return np.array([order_cost(one.jobs, plan, one.backfill, order) / one.plain for one in windows])
 
 
-def _windows(jobs: QueuedJobs, starts: Ints, length: int, plan: OrderPlan) -> list[list[_Window]]:
+def _windows(jobs: QueuedJobs, starts: Any, length: int, plan: OrderPlan) -> list[list[_Window]]:
     """Windows that start at these jobs, for each way to backfill."""
     parts = [jobs.part(int(start), length) for start in starts]
     return [
-        [_Window(part, how, world, order_cost(part, plan, how, None)) for part in parts]
-        for world, how in enumerate(plan.backfills)
+        [_Window(part, how, order_cost(part, plan, how, Order.shortest())) for part in parts] for how in plan.backfills
     ]
 
 
@@ -178,26 +173,29 @@ def train_order(
     candidates = np.sort(rng.choice(starts, min(CANDIDATES, len(starts)), replace=False))
     validation = _windows(jobs, chosen, plan.validation_jobs, plan)
     training = _windows(jobs, candidates, plan.window_jobs, plan)
-    learner = _OrderStrategies(Order.fresh(), plan)
-    best, least, history = learner.network, np.inf, list[tuple[int, float]]()
+    learner = _Strategies(Order.fresh(), plan)
+    best, least, history = learner.order, np.inf, list[tuple[int, float]]()
     for step in range(plan.steps + 1):
         if step % plan.every == 0 or step == plan.steps:
-            relative = float(np.mean([_ratios(learner.network, plan, windows) for windows in validation]))
+            relative = float(np.mean([_ratios(learner.order, plan, windows) for windows in validation]))
             history.append((step, relative))
             if relative < least:
-                best, least = learner.network, relative
+                best, least = learner.order, relative
         if progress is not None:
             progress(step, least)
         if step < plan.steps:
             places = rng.choice(len(candidates), min(plan.windows, len(candidates)), replace=False)
-            runs = [windows[place] for windows in training for place in places]
-            learner.step(runs, rng, 1.0 if step < COOLING * plan.steps else 0.4)
+            learner.step(
+                [[windows[place] for place in places] for windows in training],
+                rng,
+                1.0 if step < COOLING * plan.steps else 0.4,
+            )
     shortest = tuple(float(np.mean([one.plain for one in windows])) for windows in validation)
     found = tuple(
         float(np.mean([order_cost(one.jobs, plan, one.backfill, best) for one in windows])) for windows in validation
     )
     made = {
-        "berth": VERSION,
+        "berth": __version__,
         "plan": {**asdict(plan), "backfills": list(plan.backfills)},
         "jobs": len(jobs.submit),
         "history": bool((jobs.owner >= 0).any()),
@@ -211,15 +209,19 @@ def train_order(
     return TrainedOrder(Order(best.weights, made), found, shortest, least, tuple(history))
 
 
-def jobs_of(trace: str | Path, setting: ReplaySetting) -> QueuedJobs:
-    """The jobs of a trace on one pool, read as in a replay."""
-    sample = samples_of(trace, setting, Measurement()).samples[0]
-    batch = batch_jobs(sample.played, exact=setting.exact, stopped=setting.stopped)
-    pool = as_pool(batch)
-    if pool is None:
-        raise InvalidInput("one pool of processors", key="processors")
-    named = sample.trace.jobs["user"].is_not_null().to_numpy()
-    return QueuedJobs(batch.tasks.arrival, pool.size, pool.run, pool.estimate, np.where(named, batch.tasks.owner, -1))
+def jobs_of(trace: Trace, capacity: float) -> QueuedJobs:
+    """The jobs of a trace that fit into a pool of `capacity` and run for some time; a job's size is its processors."""
+    jobs = trace.jobs.drop_nulls(["submit_s", "run_s"]).sort("submit_s", maintain_order=True)
+    amount = jobs[trace.resources[0].name].fill_null(1.0) if trace.resources else 1.0
+    size = np.array(jobs["pieces"].fill_null(1) * amount, dtype=np.float64)
+    run = jobs["run_s"].to_numpy()
+    estimate = jobs["estimate_s"].fill_null(jobs["run_s"]).to_numpy()
+    user = jobs["user"].to_numpy()
+    known = jobs["user"].is_not_null().to_numpy()
+    owner = np.full(len(jobs), -1)
+    owner[known] = np.unique(user[known].astype(str), return_inverse=True)[1]
+    kept = (size > 0) & (size <= capacity) & (run > 0)
+    return QueuedJobs(*(np.array(part[kept]) for part in (jobs["submit_s"].to_numpy(), size, run, estimate, owner)))
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -264,8 +266,9 @@ def main(words: Sequence[str] | None = None) -> int:
             bound=told.slowdown_bound,
             seed=told.seed,
         )
-        jobs = jobs_of(told.file, ReplaySetting(processors=told.processors, size=told.size, seed=told.seed))
-        found = train_order(jobs, plan, job_windows(told.held_out, told.held_out_jobs), show)
+        trace = load_trace(told.file, **({"size": told.size} if told.size else {}))
+        held_out = [slice(first, first + told.held_out_jobs) for first in told.held_out]
+        found = train_order(jobs_of(trace, told.processors), plan, held_out, show)
     except BerthError as error:
         parser.error(str(error))
     told.out.mkdir(parents=True, exist_ok=True)

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.cli import main
+from berth.lab.verify.environment import LEARNED, STARTS, WINDOW
 from tests.families.placement.test_pool import logs
 from tests.harness.examples import examples
 from tests.reference import batch
@@ -22,10 +23,25 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
-def pool() -> Any:
+def example() -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(ROOT / "examples" / "learned-order")
-        yield importlib.import_module("berth_learned_order.pool")
+        yield importlib.import_module("berth_learned_order")
+
+
+@pytest.fixture(scope="module")
+def pool(example: Any) -> Any:
+    return importlib.import_module("berth_learned_order.pool")
+
+
+@pytest.mark.parametrize("name", ["sdsc-sp2", "lublin-256"])
+def test_its_orders_held_the_windows_of_verify_out(example: Any, name: str) -> None:
+    order = example.order_named(name)
+    length, judged = order.made["plan"]["window_jobs"], order.made["plan"]["validation_jobs"]
+    for starts, size in ((order.made["training_windows"], length), (order.made["validation_windows"], judged)):
+        assert starts
+        assert all(first + size <= test or first >= test + WINDOW for first in starts for test in STARTS)
+    assert (name, tuple(order.weights)) in LEARNED.values()  # `berth verify` plays the same orders
 
 
 def plain_score(weights: Any, capacity: float) -> batch.Score:

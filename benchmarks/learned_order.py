@@ -1,7 +1,7 @@
 """Learned order of a batch queue beside RLScheduler's network, on the ten windows of its tables.
 
-python -m berth_learned_order.evaluate            evaluates the orders of this package
-python -m berth_learned_order.evaluate --train    trains them again first, in minutes on one core, and writes them
+python -m benchmarks.learned_order            evaluates the orders of examples/learned-order
+python -m benchmarks.learned_order --train    trains them again first, in minutes on one core, and writes them
 
 The protocol is that of `berth verify rlscheduler`: ten windows of 1,024 jobs, each on an empty pool, committed picks,
 without and with backfilling. One order is trained for each log, for both columns, on windows that overlap none of the
@@ -11,7 +11,10 @@ ten; the authors of RLScheduler held no windows out. `BERTH_TRACES` names the fo
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,9 +25,9 @@ from berth.lab.replay.samples import job_windows
 from berth.lab.verify.batch import NETWORKS, PRINTED, SCORES, TABLES
 from berth.lab.verify.environment import LEARNED, STARTS, WINDOW, environment_jobs
 from berth.traces.folder import traces_folder
-from berth_learned_order import FOLDER, Order, order_named
-from berth_learned_order.pool import MODES, play
-from berth_learned_order.training import OrderPlan, QueuedJobs, train_order
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "learned-order"))
+example, pool, training = (importlib.import_module(f"berth_learned_order{part}") for part in ("", ".pool", ".training"))
 
 BACKFILLS = {"none": "no backfilling", "shadow": "backfilling"}
 RULES = {
@@ -36,30 +39,30 @@ RULES = {
 }
 
 
-def by_window(jobs: QueuedJobs, capacity: float, backfill: str, order: Order | str) -> list[float]:
+def by_window(jobs: Any, capacity: float, backfill: str, order: Any) -> list[float]:
     """Mean bounded slowdown of each window, under an order or a rule."""
     means = []
     for window in job_windows(STARTS, WINDOW):
         part = jobs.part(window.start, WINDOW)
         if isinstance(order, str):
-            how = {"score": score_function(order), "committed": True, "singly": True}
-            began = run_pool(*part[:4], capacity, backfill=backfill, **how)
+            how: dict[str, Any] = {"score": score_function(order), "committed": True, "singly": True}
+            began = run_pool(part.submit, part.size, part.run, part.estimate, capacity, backfill=backfill, **how)
         else:
-            began = play(*part, capacity, order.weights, MODES[backfill], True, True)
+            began = pool.play(*part, capacity, order.weights, pool.MODES[backfill], True, True)
         means.append(float(bounded_slowdown(began - part.submit, part.run).mean()))
     return means
 
 
-def train(jobs: QueuedJobs, capacity: float, name: str, steps: int, seed: int) -> None:
-    """Train an order on windows that do not overlap the ten, and write it into the package."""
-    plan = OrderPlan(capacity, tuple(BACKFILLS), singly=True, steps=steps, seed=seed)
+def train(jobs: Any, capacity: float, name: str, steps: int, seed: int) -> None:
+    """Train an order on windows that do not overlap the ten, and write it into the example."""
+    plan = training.OrderPlan(capacity, tuple(BACKFILLS), singly=True, steps=steps, seed=seed)
 
     def show(step: int, best: float) -> None:
         if step % plan.every == 0:
             print(f"{name}: step {step}, {best:.3f} of SJF", file=sys.stderr, flush=True)
 
-    found = train_order(jobs, plan, job_windows(STARTS, WINDOW), show)
-    (FOLDER / f"{name}.json").write_text(found.order.text(), encoding="utf-8")
+    found = training.train_order(jobs, plan, job_windows(STARTS, WINDOW), show)
+    (example.FOLDER / f"{name}.json").write_text(found.order.text(), encoding="utf-8")
 
 
 def main() -> None:
@@ -73,10 +76,14 @@ def main() -> None:
         parser.error("set BERTH_TRACES to the folder of public traces")
     print("| log | rule | no backfilling | backfilling |\n|---|---|---|---|")
     for file, (name, _) in LEARNED.items():
-        jobs, capacity = QueuedJobs(*environment_jobs(folder / file)), float(TABLES[file][0])
+        jobs, capacity = training.QueuedJobs(*environment_jobs(folder / file)), float(TABLES[file][0])
         if arguments.train:
             train(jobs, capacity, name, arguments.steps, arguments.seed)
-        rules = {**RULES, "smallest predicted area first": Order.fresh(), "the learned order": order_named(name)}
+        rules = {
+            **RULES,
+            "smallest predicted area first": example.Order.fresh(),
+            "the learned order": example.order_named(name),
+        }
         for rule, order in rules.items():
             cells = [np.mean(by_window(jobs, capacity, how, order)) for how in BACKFILLS]
             print(f"| {name} | {rule} | {' | '.join(f'{cell:,.2f}' for cell in cells)} |", flush=True)
