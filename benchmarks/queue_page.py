@@ -41,7 +41,7 @@ def filled(servers: int, waiting: int) -> State:
     if decided is not None:
         for record in dispatcher.handle(decided).changed:
             dispatcher.handle(Started(0.0, record.job.id, record.attempt))
-    while len(dispatcher.state.waiting) < waiting:
+    while dispatcher.state.table.waiting < waiting:
         dispatcher.handle(Submitted(1.0, next(coming)))
     return dispatcher.state
 
@@ -75,7 +75,7 @@ def main() -> None:
         old, new = took(partial(before, state)), took(partial(queue_page, state, 2.0, LIMIT))
         page = queue_page(state, 2.0, LIMIT)
         rest = took(page.reasons)
-        row = [f"{servers:,}", f"{len(state.waiting):,}", f"{old:.1f} ms", f"{new:.1f} ms", f"{rest:.1f} ms"]
+        row = [f"{servers:,}", f"{state.table.waiting:,}", f"{old:.1f} ms", f"{new:.1f} ms", f"{rest:.1f} ms"]
         table.add_row(*row, f"{old / new:.1f}")
     Console().print(table)
 

@@ -93,7 +93,7 @@ def ticks(case: Tick, count: int, profile: bool = False) -> Iterator[float]:
     profiler = cProfile.Profile()
     for tick in range(-2, count):
         now += 1.0
-        while len(dispatcher.state.waiting) < case.waiting:
+        while _waiting(dispatcher) < case.waiting:
             for _ in range(case.waiting // 10):
                 dispatcher.handle(Submitted(now, next(coming)))
             if tick == -2:
@@ -221,7 +221,7 @@ def answers(policy: str, servers: int, waiting: int) -> tuple[float, float, floa
     for r in range(servers):
         there = amounts({"cpu": 64, "memory": "256Gi"})
         dispatcher.handle(ServerJoined(0.0, Server(f"n{r}", there, {"class": "ab"[r % 2]})))
-    while len(dispatcher.state.waiting) < waiting:
+    while _waiting(dispatcher) < waiting:
         for _ in range(waiting // 10):
             dispatcher.handle(Submitted(1.0, next(coming)))
         _decided(dispatcher, 1.0)
@@ -244,6 +244,10 @@ def answers(policy: str, servers: int, waiting: int) -> tuple[float, float, floa
         )
     explained, planned, copied = np.median(np.array(found), axis=0).tolist()
     return explained, planned, copied
+
+
+def _waiting(dispatcher: Dispatcher) -> int:
+    return sum(record.phase == "waiting" for record in dispatcher.state.jobs.values())
 
 
 def _decided(dispatcher: Dispatcher, now: float) -> None:

@@ -6,12 +6,13 @@ from typing import Any
 
 from berth.files.quantities import amounts
 from berth.live.core.dispatcher import Dispatcher
+from berth.live.core.drivers.wrappers import Wrapper
 from berth.live.core.events import Decided, ServerJoined, Start, Started, Submitted
 from berth.live.core.jobs import Job, Place, Role, Server
 from berth.live.core.records import Handled
 from berth.live.core.state import State
 
-__all__ = ["begin", "begun", "dispatcher", "job", "places", "server", "snapshot", "started"]
+__all__ = ["begin", "begun", "dispatcher", "innermost", "job", "places", "server", "snapshot", "started"]
 
 
 def server(name: str, cpu: float = 4, gpu: float = 0, speed: float = 1.0, **labels: str) -> Server:
@@ -52,6 +53,11 @@ def begun(made: Dispatcher, name: str, *where: Place, attempt: int = 1, time: fl
     return made.handle(Decided(time, "somebody", (Start(name, attempt, where),)))
 
 
+def innermost(driver: Any) -> Any:
+    """The policy's driver, without its wrappers."""
+    return innermost(driver.policy) if isinstance(driver, Wrapper) else driver
+
+
 def places(made: Dispatcher, name: str) -> dict[str, int]:
     """How many tasks a job has on each server."""
     found: dict[str, int] = {}
@@ -62,8 +68,8 @@ def places(made: Dispatcher, name: str) -> dict[str, int]:
 
 def snapshot(state: State) -> dict[str, object]:
     """All that a state remembers, to be compared."""
-    hidden = {"time", "capacity", "used", "taken", "learned", "foresight", "fits", "masks", "waiting"}
-    hidden |= {"_whole", "_until"}
+    hidden = {"time", "capacity", "used", "taken", "learned", "foresight", "fits", "table"}
+    hidden |= {"_whole", "_known", "usable", "until", "speed"}
     kept = {name: value for name, value in vars(state).items() if name not in hidden}
     return {
         **{name: dict(value) if isinstance(value, dict) else value for name, value in kept.items()},
@@ -73,6 +79,9 @@ def snapshot(state: State) -> dict[str, object]:
         "used": state.used.tolist(),
         "taken": state.taken.tolist(),
         "capacity": state.capacity.tolist(),
+        "usable": state.usable.tolist(),
+        "until": state.until.tolist(),
+        "speed": state.speed.tolist(),
         "learned": state.learned.dump(),
         "foresight": state.foresight.dump(),
         "calibration": state.calibration.dump(),

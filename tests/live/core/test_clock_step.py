@@ -155,7 +155,5 @@ def test_a_step_may_be_prepared_unless_something_else_comes_first() -> None:
     assert late.dump() == plain.dump()
     kept = {name: record for name, record in plain.state.jobs.items() if name != "new"}
     assert ready.state.jobs == kept
-    rows = list(ready.state.waiting._row.values())
-    assert {record.job.id: record for record in ready.state.waiting.records(np.array(rows))} == {
-        name: record for name, record in kept.items() if record.phase == "waiting"
-    }
+    rows = list(ready.state.table._row.values())
+    assert {record.job.id: record for record in ready.state.table.records(np.array(rows))} == kept

@@ -26,7 +26,7 @@ def check(state: State) -> None:
     assert (state.whole == state.capacity.sum(axis=0)).all()
     ends = [record.server.until for record in state.servers.values()]
     assert state.until.tolist() == [float("inf") if end is None else end for end in ends]
-    assert state.waiting.oldest == min(waits, default=float("inf"))
+    assert state.table.oldest == min(waits, default=float("inf"))
     assert len(state.learned) == len({cell[:2] for cell in state.learned._cells})
 
 

@@ -77,7 +77,7 @@ def test_a_copy_of_a_state_stays_as_it_is(chosen: list[tuple[str, Any]], cut: in
         assert [record.job.id for _, record in ordered(copied, time)] == waiting
         for name in waiting:
             copied.handle(Cancelled(1e9, name))
-        assert len(copied.waiting) == 0
+        assert copied.table.waiting == 0
 
 
 def test_what_is_not_a_dump() -> None:

@@ -29,7 +29,7 @@ from berth.live.core.jobs import Place, Role
 from berth.live.core.learning import Range
 from berth.live.core.order import ordered
 from berth.live.core.queues import Queue, Queues
-from tests.live.core.builders import begin, begun, dispatcher, job, server, snapshot, started
+from tests.live.core.builders import begin, begun, dispatcher, innermost, job, server, snapshot, started
 
 
 def why(made: Dispatcher, name: str = "j", time: float = 10.0) -> Explanation:
@@ -297,7 +297,7 @@ def test_a_plan_changes_nothing_and_comes_true() -> None:
 
 def test_a_policy_that_cannot_be_copied_is_not_asked() -> None:
     made = dispatcher(server("a"), policy="best-fit")
-    driver: Any = made.driver
+    driver = innermost(made.driver)
 
     class Stubborn:
         def __deepcopy__(self, memo: Any) -> Any:

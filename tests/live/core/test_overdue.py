@@ -29,8 +29,9 @@ def two_classes(policy: str = "completion") -> Dispatcher:
 def test_the_speed_is_what_is_expected_of_one_that_is_still_running(times: float) -> None:
     made = two_classes()
     begin(made, 0.0, job("x", work=10.0))
-    record, learned = made.state.jobs["x"], made.state.learned
-    key, told = overdue_runs(learned, [record], np.array([10.0]), np.array([10.0 * times * 1.0001]))
+    record, learned, table = made.state.jobs["x"], made.state.learned, made.state.table
+    elapsed = np.array([10.0 * times * 1.0001])
+    key, told = overdue_runs(table, learned, table.running, np.array([10.0]), elapsed)
     spread = learned.speed("t", "a1").spread
     below = -math.log(max(STEP ** int(math.log(times * 1.0001, STEP)), 1.0))
     grid = np.linspace(below - 12.0 * spread, below, 200_001)
@@ -58,11 +59,11 @@ def test_a_class_is_avoided_before_the_first_run_there_has_ended(policy: str) ->
 def test_jobs_that_wait_for_their_engine_or_do_not_tell_their_work_say_nothing() -> None:
     made = two_classes()
     begin(made, 0.0, job("stated", work=10.0), job("unstated"), job("untyped", type=UNTYPED, work=10.0))
-    records = [made.state.jobs[name] for name in ("stated", "unstated", "untyped")]
-    _, told = overdue_runs(made.state.learned, records, np.full(3, 10.0), np.full(3, 50.0))
+    table, learned, seconds, elapsed = made.state.table, made.state.learned, np.full(3, 10.0), np.full(3, 50.0)
+    _, told = overdue_runs(table, learned, table.running, seconds, elapsed)
     assert [type_ for type_, *_ in told] == ["t"]
-    starting = replace(records[0], started=None)
-    assert overdue_runs(made.state.learned, [starting], np.full(1, 10.0), np.full(1, 50.0)) == ((), [])
+    starting = replace(table.running, started=np.zeros(3, dtype=bool))
+    assert overdue_runs(table, learned, starting, seconds, elapsed) == ((), [])
 
 
 def test_what_is_known_well_is_not_doubted() -> None:
@@ -72,5 +73,5 @@ def test_what_is_known_well_is_not_doubted() -> None:
         for name in list(made.state.jobs):
             made.handle(Finished(100.0 * i + 10.0, name, 1))
     begin(made, 5000.0, *(job(f"x{n}", work=10.0) for n in range(4)))
-    records = list(made.state.jobs.values())
-    assert overdue_runs(made.state.learned, records, np.full(4, 10.0), np.full(4, 11.5)) == ((), [])
+    table, seconds, elapsed = made.state.table, np.full(4, 10.0), np.full(4, 11.5)
+    assert overdue_runs(table, made.state.learned, table.running, seconds, elapsed) == ((), [])

@@ -10,8 +10,8 @@ from berth.live.core.events import Cancelled, QueuesChanged, Submitted
 from berth.live.core.order import first_in_order, ordered
 from berth.live.core.queues import Queue, Queues
 from berth.live.core.reasons import _rooms, waiting_in_order
+from berth.live.core.table import JobTable
 from berth.live.core.view import view_of
-from berth.live.core.waiting import WaitingJobs
 from berth.model import Ints
 from tests.live.core.builders import dispatcher, job, server
 
@@ -24,13 +24,13 @@ def test_records_behind_the_page_are_not_looked_at(queues: Queues, monkeypatch: 
     made.handle(QueuesChanged(0.0, queues))
     for i in range(1000):
         made.handle(Submitted(1.0, job(f"j{i}", priority=-i, team="ab"[i % 2])))
-    looked, real = [], WaitingJobs.records
+    looked, real = [], JobTable.records
 
-    def counted(self: WaitingJobs, rows: Ints) -> object:
+    def counted(self: JobTable, rows: Ints) -> object:
         looked.append(len(rows))
         return real(self, rows)
 
-    monkeypatch.setattr(WaitingJobs, "records", counted)
+    monkeypatch.setattr(JobTable, "records", counted)
     count, first = waiting_in_order(made.state, 2.0, 10)
     assert (count, [one.record.job.id for one in first]) == (1000, [f"j{i}" for i in range(10)])
     assert sum(looked) <= 10
@@ -81,4 +81,4 @@ def test_the_first_are_those_that_come_first_of_all(given_: list[tuple[int, bool
     _, shown, _ = first_in_order(made.state, 2.0, most)
     starting = [record for record in shown if record.job.queue == "default"]
     assert starting == order[:most]
-    assert len(shown) == min(most, len(made.state.waiting))
+    assert len(shown) == min(most, made.state.table.waiting)

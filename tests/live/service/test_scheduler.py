@@ -273,7 +273,7 @@ def test_policy_that_is_gone(tmp_path: Path) -> None:
         async with opened(settings(tmp_path / "db", policy="best-fit")) as scheduler:
             await scheduler.submit([job("a")])
 
-        def gone(*_: object) -> None:
+        def gone(*_: object, **__: object) -> None:
             raise InvalidInput("a policy that is installed", value="best-fit", key="policy")
 
         with pytest.MonkeyPatch.context() as patch:

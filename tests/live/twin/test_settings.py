@@ -9,10 +9,12 @@ import pytest
 from berth.cli import main
 from berth.errors import BerthError, InvalidInput
 from berth.live.core.jobs import Server
+from berth.live.twin.runs import Runner, run
 from berth.live.twin.settings import read_rehearsal
 from berth.live.twin.streams import ClassStream
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
+CAPACITY = {"cpu": 64, "memory": 512, "gpu": 8}
 TEXT = (EXAMPLES / "rehearse.yaml").read_text()
 
 
@@ -68,14 +70,40 @@ def test_other_servers_take_the_place_of_those_in_the_file() -> None:
 def test_a_trace_is_rehearsed(tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
     path.write_text(
-        "servers: [{name: a, count: 4, capacity: {cpu: 64, memory: 512, gpu: 8}, labels: {class: a}}]\n"
+        f"servers: [{{name: a, count: 4, capacity: {CAPACITY}, labels: {{class: a}}}}]\n"
         f"trace: {{file: {EXAMPLES / 'own.csv'}, types: {{others: {{a: 0.5}}}}, luck: 0}}\n"
         "policies: [completion]\n"
     )
     stream = read_rehearsal(path).plan().stream
     first = stream.gangs(0)[0]
     assert (first.type, first.tasks, first.work, first.seconds) == ("training", 4, 7200.0, {"a": 14400.0})
-    assert first.demand == {"cpu": 8000, "memory": 64000, "gpu": 1000}
+    assert first.demand is not None
+    assert {name: much / stream.units[name] for name, much in first.demand.items()} == {
+        "cpu": 8,
+        "memory": 64,
+        "gpu": 1,
+    }
+    assert stream.servers[0].capacity == {name: much * stream.units[name] for name, much in CAPACITY.items()}
+
+
+SMALL = "job,submit_s,run_s,pieces,cpu[machine]\n" + "\n".join(
+    f"j{i},0,60,1,{cpu}" for i, cpu in enumerate([1 / 3] * 3 + [0.0006] * 2000)
+)
+
+
+def test_requests_of_a_trace_are_not_rounded_to_nothing(tmp_path: Path) -> None:
+    """Three thirds of a machine fit on one; of 2000 requests for .0006 machines, 1666 fit on another."""
+    (tmp_path / "small.csv").write_text(SMALL)
+    path = tmp_path / "small.yaml"
+    path.write_text(
+        "servers: [{name: a, count: 2, capacity: {cpu: 1}, labels: {class: a}}]\n"
+        "trace: {file: small.csv, types: {others: {a: 1}}, luck: 0}\n"
+        "policies: [completion]\n"
+    )
+    stream = read_rehearsal(path).plan().stream
+    for runner in ("pack", "in-order-best-fit alone", "completion"):
+        at_once = run(stream, Runner.parse(runner), 0).began == 0.0
+        assert (at_once[:3].all(), at_once.sum()) == (True, 3 + 1666)
 
 
 TRAINING = (

@@ -62,6 +62,10 @@ class Cells:
         """Whether a run of this type has said how much work its jobs are."""
         return type_ in self._reference
 
+    def reference(self, type_: str) -> float:
+        """How much work jobs of a type are that state none, by the first run of the type; 0 before it."""
+        return self._reference.get(type_, 0.0)
+
     @property
     def runs(self) -> int:
         """How many runs were seen."""

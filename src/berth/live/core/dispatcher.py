@@ -17,9 +17,9 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from berth.errors import BerthError, UnsupportedProblem
+from berth.files.quantities import Amounts
 from berth.live.core import FALLBACK
-from berth.live.core.drivers import Driver, make_driver
-from berth.live.core.drivers.proposing import proposed
+from berth.live.core.drivers import Driver, make_driver, proposed
 from berth.live.core.dumped import Dumped, read_dump, write_dump
 from berth.live.core.events import (
     Decided,
@@ -34,12 +34,12 @@ from berth.live.core.events import (
 )
 from berth.live.core.jobs import Job, Role, Server
 from berth.live.core.limits import Headroom
-from berth.live.core.order import ordered, view_within_limits
+from berth.live.core.order import starting, view_within_limits
 from berth.live.core.queues import Queues
 from berth.live.core.records import Handled, JobRecord, Outcome
 from berth.live.core.runtimes import seconds_left
 from berth.live.core.state import State
-from berth.live.core.view import Placing, View, holdings, placed_in_order, violations
+from berth.live.core.view import Placing, View, placed_in_order, violations
 from berth.live.core.windows import Windows
 from berth.model import Floats, Ints
 
@@ -74,7 +74,8 @@ class Dispatcher:
 
     `budget` is how many seconds a policy may take to decide. `stopwatch` gives seconds; without it no time passes.
     Servers with the same value of the label `learn_by` share what is learned. A `bare` policy decides as in the lab:
-    gangs are not gathered on few servers, and no job that it starts is deferred to faster ones.
+    gangs are not gathered on few servers, and no job that it starts is deferred to faster ones. `units` says how many
+    whole numbers are one unit of a resource, where that is not a thousand.
     """
 
     def __init__(
@@ -87,9 +88,10 @@ class Dispatcher:
         stopwatch: Callable[[], float] | None = None,
         learn_by: str | None = None,
         bare: bool = False,
+        units: Amounts | None = None,
     ) -> None:
         self.bare = bare
-        self.state = State(queues, policy, learn_by)
+        self.state = State(queues, policy, learn_by, units)
         self.seed, self.budget = seed, budget
         self.refusals: Counter[str] = Counter()
         """The number of refused decisions, by kind of reason."""
@@ -106,11 +108,7 @@ class Dispatcher:
         return self._driver
 
     def _make_driver(self, policy: str) -> Driver | None:
-        if policy == FALLBACK:
-            return None
-        driver = make_driver(policy, self.seed, self.memory)
-        driver.decides |= self.bare
-        return driver
+        return None if policy == FALLBACK else make_driver(policy, self.seed, self.memory, bare=self.bare)
 
     def handle(self, event: Event) -> Handled:
         """Apply an event; returns the commands that follow from it and the records that changed."""
@@ -158,7 +156,7 @@ class Dispatcher:
 
     def load(self, dumped: Dumped) -> Self:
         """Continue from a snapshot. `replay` then makes the policy, even if there are no events to replay."""
-        self.state = State.load(dumped.state, self.state.learn_by)
+        self.state = State.load(dumped.state, self.state.learn_by, self.state.units)
         self.memory.clear()
         self.memory.extend(dumped.memory)
         self.refusals = Counter(dumped.refusals or {})
@@ -194,34 +192,20 @@ class Dispatcher:
         waiting, room = len(view.records), Headroom(self.state)
         first, taken, reserved = self._patience(view)
         if first:
-            room.take(self.state.waiting.rows([self.state.jobs[first[0].job]]))
+            room.take(self.state.table.rows([self.state.jobs[first[0].job]]))
             view = replace(view, free=np.maximum(view.free - taken, 0))
-        windows = Windows(self.state, time, reserved)
-        decided = Decided(time, "", first, waiting, reserved=reserved)
-        left = view.free.copy()
-        for part in windows.views(view):
-            decided = self._add(decided, replace(part, free=np.minimum(part.free, left)), room, left)
-        return None if not decided.starts and decided.refused is None and reserved == before else decided
-
-    def _add(self, decided: Decided, view: View, room: Headroom, left: Ints) -> Decided:
-        """Extend the decision by what is decided about a view, and take that from what is `left` (R, K)."""
-        begun = {start.job for start in decided.starts}
-        if begun:
-            view = view.only([i for i, record in enumerate(view.records) if record.job.id not in begun])
+        if served := {start.job for start in first} | set(reserved.values()):
+            rows = self.state.table.rows([self.state.jobs[job] for job in served])
+            view = view.only(np.flatnonzero(~np.isin(view.rows, rows)))
+        view = Windows(self.state, time, reserved).allowed(view)
         began = self._stopwatch()
         by, placing, refused = self._chosen(self._timed(view, began), began)
         spent = self._stopwatch() - began
         for watcher in self.watchers if view.records else ():
             watcher.see(self._timed(view, self._stopwatch()), placing, by)
-        placing = room.keep_within(view, placing)
-        np.subtract.at(left, placing.server, placing.count[:, None] * view.gangs.demand[placing.role])
-        return replace(
-            decided,
-            by=by if refused or not decided.by else decided.by,
-            starts=(*decided.starts, *view.starts(placing)),
-            seconds=decided.seconds + spent,
-            refused=decided.refused or refused,
-        )
+        starts = (*first, *view.starts(room.keep_within(view, placing)))
+        decided = Decided(time, by, starts, waiting, spent, refused, reserved)
+        return None if not starts and refused is None and reserved == before else decided
 
     def _timed(self, view: View, began: float) -> View:
         """Give the view a deadline: a policy stops thinking after a share of its budget, so that it is not late."""
@@ -254,23 +238,19 @@ class Dispatcher:
         Returns its start, what that takes of each server (R, K), and the reserved servers.
         """
         state, time = self.state, everything.time
+        table, patience = state.table, state.queues.patience
         nothing = np.zeros_like(state.capacity)
-        late = [
-            r
-            for _, r in (ordered(state, time) if state.waiting.late(time, state.queues.patience) else ())
-            if time - r.submitted > state.queues.patience
-        ]
-        if not late:
+        if not table.late(time, patience):
             return (), nothing, {}
-        kept_for = set(state.reserved.values())
-        chosen = next((r for r in late if r.job.id in kept_for), None)
-        candidates = [chosen] if chosen else sorted(late, key=lambda r: r.number)
+        late = table.earliest_first(table.late_of(everything.rows, time, patience))
+        kept_for = [state.jobs[job] for job in set(state.reserved.values())]
+        if kept_for and starting(state, kept_for[0]) and time - kept_for[0].submitted > patience:
+            late = late[np.isin(late, table.rows(kept_for))]  # none if a limit holds the job back now
         closing = Windows(state, time, {})
-        place = {record.job.id: i for i, record in enumerate(everything.records)}
-        for record in candidates:
-            if record.job.id not in place:  # a quota holds it back, or it fits on no servers that it may be tried on
-                continue
-            view = everything.within(closing.allows(record)).only([place[record.job.id]])
+        for row in late.tolist():
+            (place,) = np.flatnonzero(everything.rows == row).tolist()
+            record = everything.records[place]
+            view = everything.within(closing.allows(record)).only([place])
             left = view.free.copy()
             if len((placing := placed_in_order(view, left)).job):
                 return view.starts(placing), view.free - left, {}
@@ -314,10 +294,9 @@ def _empty_servers(view: View, record: JobRecord, state: State, whole: Ints) -> 
 
 def _free_in(state: State, time: float) -> Floats:
     """In how many seconds berth's jobs on each server have ended (R,); 0 where there is none."""
-    running = [record for record in state.jobs.values() if record.places]
-    whose, server, _ = holdings(state, running)
+    running = state.table.running
     free = np.zeros(len(state.servers))
-    np.maximum.at(free, server, seconds_left(state, running, time)[whose])
+    np.maximum.at(free, running.server, seconds_left(state, running, time)[running.job])
     return free
 
 

@@ -7,13 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
 from berth.errors import InfeasibleDecision
 from berth.files.wording import tasks_of
 from berth.live.core.dispatcher import Dispatcher
-from berth.live.core.drivers import Driver
-from berth.live.core.drivers.proposing import proposed
+from berth.live.core.drivers import Driver, proposed
 from berth.live.core.events import Submitted
 from berth.live.core.explain import Explanation, explain
 from berth.live.core.jobs import Job, Place
@@ -79,13 +76,15 @@ def plan(spare: Spare, jobs: Sequence[Job], time: float) -> tuple[DryRun, ...]:
     state = spare.state
     for job in jobs:
         state.handle(Submitted(time, job))
-    views = Windows(state, time).views(view_within_limits(state, time))
-    fallback = _together(state, views, placed_in_order)
+    view = Windows(state, time).allowed(view_within_limits(state, time))
+    kept = set(state.reserved.values())  # such jobs start as soon as they fit
+    view = view.only([i for i, record in enumerate(view.records) if record.job.id not in kept]) if kept else view
+    fallback = _within_limits(view, placed_in_order)
     chosen, note = fallback, spare.note
     if spare.driver is not None:
         driver = spare.driver
         try:
-            chosen = _together(state, views, lambda view: _asked(driver, view))
+            chosen = _within_limits(view, lambda view: _asked(driver, view))
         except Exception as error:  # a policy may be third-party code
             raised = "" if isinstance(error, InfeasibleDecision) else f"raised {type(error).__name__}: "
             chosen, note = {}, f"{raised}{error}"
@@ -102,17 +101,10 @@ def plan(spare: Spare, jobs: Sequence[Job], time: float) -> tuple[DryRun, ...]:
     )
 
 
-def _together(state: State, views: Sequence[View], place: Callable[[View], Placing]) -> dict[str, tuple[Place, ...]]:
-    """Which jobs start where, one view after another, within limits."""
-    room, places = Headroom(state), dict[str, tuple[Place, ...]]()
-    left = np.maximum(state.capacity - state.used, 0)
-    for view in views:
-        waiting = [i for i, record in enumerate(view.records) if record.job.id not in places]
-        rest = view.only(waiting, np.minimum(view.free, left))
-        placing = room.keep_within(rest, place(rest))
-        np.subtract.at(left, placing.server, placing.count[:, None] * rest.gangs.demand[placing.role])
-        places.update({start.job: start.places for start in rest.starts(placing)})
-    return places
+def _within_limits(view: View, place: Callable[[View], Placing]) -> dict[str, tuple[Place, ...]]:
+    """Which jobs start where."""
+    placing = Headroom(view.state).keep_within(view, place(view))
+    return {start.job: start.places for start in view.starts(placing)}
 
 
 def _asked(driver: Driver, view: View) -> Placing:

@@ -18,14 +18,15 @@ import numpy as np
 from berth.files.wording import spoken
 from berth.live.core.jobs import Job, Place
 from berth.live.core.learning import ENOUGH, Range
-from berth.live.core.limits import limits_of
+from berth.live.core.limits import OWNERS, limits_of
 from berth.live.core.order import may_be_tried, ordered
 from berth.live.core.records import JobRecord
 from berth.live.core.refusals import ANYWHERE
-from berth.live.core.runtimes import Means, expected, remaining, speeds
+from berth.live.core.runtimes import Means, elapsed, expected, remaining, speeds
 from berth.live.core.state import State
-from berth.live.core.view import Mask, holdings, placed_in_order, view_of
-from berth.live.core.windows import Windows
+from berth.live.core.table import Running
+from berth.live.core.view import View, placed_in_order, view_of
+from berth.live.core.windows import Windows, in_time
 from berth.model import Floats, Ints
 from berth.random import stream
 
@@ -103,12 +104,11 @@ def played(
     ahead = order[max(place - AHEAD, 0) : place]
     rng = stream(seed, "eta", record.job.id)
     means = speeds(state)
-    running = [r for r in state.jobs.values() if r.places]
-    guesses = [expected(state, r.job, [p.server for p in r.places]) for r in running]
-    elapsed = [max(time - (r.started if r.started is not None else r.since), 0.0) for r in running]
+    running = state.table.running
+    guesses = [expected(state, r.job, [p.server for p in r.places]) for r in state.table.records(running.rows)]
     seconds = np.array([guess[0] for guess in guesses])
     spread, luck = np.array([guess[1] for guess in guesses]), rng.random((samples, len(seconds)))
-    ends = remaining(seconds, spread, np.array(elapsed), luck)
+    ends = remaining(seconds, spread, elapsed(running, time), luck)
     crowd = _Crowd(state, record, time, ahead, running)
     starts = [crowd.sample(ends[s], stream(seed, "eta", record.job.id, s)) for s in range(samples)]
     low, middle, high = (float(np.quantile(starts, q, method="higher")) for q in (0.1, 0.5, 0.9))
@@ -139,8 +139,7 @@ def _why_not(state: State, record: JobRecord, time: float) -> str:
 
 def _backlog(state: State, records: Sequence[JobRecord], means: Means) -> float:
     """Seconds that all servers together need for these jobs, if they are always full."""
-    usable = [record.index for record in state.servers.values() if record.usable]
-    there = dict(zip(state.resources, state.capacity[usable].sum(axis=0).tolist(), strict=True))
+    there = dict(zip(state.resources, state.capacity[state.usable].sum(axis=0).tolist(), strict=True))
     asked = dict.fromkeys(there, 0.0)
     for record in records:
         seconds = state.learned.work(record.job) / means.get(record.job.type, (1.0, 0))[0]
@@ -150,27 +149,22 @@ def _backlog(state: State, records: Sequence[JobRecord], means: Means) -> float:
     return max((asked[name] / milli for name, milli in there.items() if milli), default=0.0)
 
 
-def _quota(state: State, record: JobRecord, running: Sequence[JobRecord]) -> tuple[Ints, Ints]:
+def _quota(state: State, record: JobRecord, running: Running) -> tuple[Ints, Ints]:
     """What running jobs hold (n, c) of each limit of a job, and how much they may hold for it to start (c,)."""
-    limits = limits_of(state)
+    limits, table, job = limits_of(state), state.table, record.job
     pairs = [
-        (owner, name, milli)
-        for owner in state.owners(record.job)
+        (field, name, milli)
+        for field, owner in zip(OWNERS, state.owners(job), strict=True)
         for name, milli in limits.get(owner, {}).items()
-        if record.job.total.get(name)
+        if job.total.get(name)
     ]
-    held = np.zeros((len(running), len(pairs)), dtype=np.int64)
-    for i, other in enumerate(running):
-        owners = state.owners(other.job)
-        for c, (owner, name, _) in enumerate(pairs):
-            if owner in owners:
-                held[i, c] = _held(other.job, other.places, name)
-    return held, np.array([milli - record.job.total[name] for _, name, milli in pairs], dtype=np.int64)
-
-
-def _held(job: Job, places: Sequence[Place], name: str) -> int:
-    demand = {role.name: role.demand.get(name, 0) for role in job.roles}
-    return sum(place.count * demand[place.role] for place in places)
+    held = np.zeros((len(running.rows), len(pairs)), dtype=np.int64)
+    for c, (field, name, _) in enumerate(pairs):
+        if name in state.resources and len(running.rows):
+            mine = table.named(field, running.rows) == table.names[field].get(getattr(job, field))
+            theirs = np.add.reduceat(running.amount[:, state.resources[name]], running.start[:-1])
+            held[:, c] = np.where(mine, theirs, 0)
+    return held, np.array([milli - job.total[name] for _, name, milli in pairs], dtype=np.int64)
 
 
 class _Crowd:
@@ -182,7 +176,7 @@ class _Crowd:
         record: JobRecord,
         time: float,
         ahead: Sequence[JobRecord],
-        running: Sequence[JobRecord],
+        running: Running,
     ) -> None:
         self._state, self._record, self._time, self._ahead = state, record, time, ahead
         self._quota, self._slack = _quota(state, record, running)
@@ -192,30 +186,25 @@ class _Crowd:
         """The job that servers are reserved for, if it is another one."""
         others = [record, *ahead, *([self._first] if self._first else [])]
         self._longest = {r.job.id: windows.latest_end(r) - time for r in others} if reserved else {}
-        self._whose, self._server, self._amount = holdings(state, running)
+        self._whose, self._server, self._amount = running.job, running.server, running.amount
 
-    def _rounds(
-        self, queue: Sequence[JobRecord], now: float, waiting: Mapping[str, JobRecord]
-    ) -> Iterator[tuple[Mask, list[JobRecord]]]:
-        """Servers and the jobs that may start there at a simulated time, in the dispatcher's order."""
+    def _views(
+        self, queue: Sequence[JobRecord], used: Ints, now: float, waiting: Mapping[str, JobRecord]
+    ) -> Iterator[View]:
+        """What is decided at a simulated time: the job with reserved servers, if it fits now, and then all others."""
         windows, first = self._windows, self._first
-        kept = windows.kept if first is not None and first.job.id in waiting else np.zeros_like(windows.kept)
-        if first is not None and kept.any():
-            yield np.ones_like(kept), [first]
-            kept = windows.kept if first.job.id in waiting else np.zeros_like(windows.kept)
-        yield ~kept & np.isinf(windows.until), [r for r in queue if r is self._record or r.job.id in waiting]
-        for part in windows.parts:
-            reserved, until = bool(kept[part].any()), float(windows.until[part].min())
-            yield (
-                part,
-                [
-                    record
-                    for record in queue
-                    if (record is self._record or record.job.id in waiting)
-                    and (math.isinf(until) or now + (record.job.limit or math.inf) <= until)
-                    and (not reserved or now + self._longest[record.job.id] <= windows.start)
-                ],
-            )
+        if first is not None and first.job.id in waiting:
+            yield self._view([first], used)
+        view = self._view([record for record in queue if record is not first], used)
+        kept = first is not None and first.job.id in waiting
+        if kept or np.isfinite(windows.until).any():
+            limits = np.array([math.inf if r.job.limit is None else r.job.limit for r in view.records])
+            blocked = [kept and now + self._longest[r.job.id] > windows.start for r in view.records]
+            view = view.allowing(in_time(windows.until, windows.kept, now + limits, np.array(blocked, dtype=bool)))
+        yield view
+
+    def _view(self, records: Sequence[JobRecord], used: Ints) -> View:
+        return view_of(self._state, self._time, records, np.maximum(self._state.capacity - used, 0))
 
     def sample(self, ends: Floats, rng: np.random.Generator) -> float:
         """Seconds until the job starts in one simulation of the queue; infinity if it does not."""
@@ -228,9 +217,7 @@ class _Crowd:
             queue = list(waiting.values())
             if (there @ self._quota <= self._slack).all():
                 queue.append(self._record)
-            for servers, records in self._rounds(queue, self._time + now, waiting):
-                free = np.where(servers[:, None], np.maximum(state.capacity - used, 0), 0)
-                view = view_of(state, self._time, records, free)
+            for view in self._views(queue, used, self._time + now, waiting):
                 for start in view.starts(placed_in_order(view)):
                     if start.job == self._record.job.id:
                         return now

@@ -6,9 +6,9 @@ Axes: R servers, K resources.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,20 +19,36 @@ from berth.live.core.jobs import Job, Place, Server
 from berth.live.core.records import JobRecord, ServerRecord
 from berth.model import Floats, Ints
 
-__all__ = ["Holdings", "taken"]
+__all__ = ["Holdings", "Needs", "taken"]
+
+Needs = tuple[tuple[str, str], ...]
+Known = TypeVar("Known")
+KNOWN = 1_000
+"""The most answers about servers that are cached."""
+
+
+TABLES, COLUMNS = ("capacity", "used", "taken"), ("usable", "until", "speed")
+"""Arrays with a row a server: (R, K), and (R,)."""
 
 
 class Holdings:
     """Tables of servers and resources. Servers with the same value of the label `learn_by` share what is learned."""
 
-    def __init__(self, learn_by: str | None = None) -> None:
+    def __init__(self, learn_by: str | None = None, units: Amounts | None = None) -> None:
         self.learn_by = learn_by
+        self.units = units or {}
+        """How many whole numbers are one unit of a resource, where that is not a thousand."""
         self.servers: dict[str, ServerRecord] = {}
         self.resources: dict[str, int] = {}
         """Every resource that a server has, and its column."""
         self.capacity: Ints = np.zeros((0, 0), dtype=np.int64)
         self._whole: Ints | None = None
-        self._until: Floats | None = None
+        self.usable: NDArray[np.bool_] = np.zeros(0, dtype=bool)
+        """Where new jobs may start (R,)."""
+        self.until: Floats = np.zeros(0)
+        """When engines close each server (R,), infinity where they do not."""
+        self.speed: Floats = np.zeros(0)
+        """The stated speed of each server (R,)."""
         self.used: Ints = np.zeros((0, 0), dtype=np.int64)
         """What is not free: what berth's jobs hold, and what others have taken."""
         self.taken: Ints = np.zeros((0, 0), dtype=np.int64)
@@ -43,14 +59,16 @@ class Holdings:
         """The jobs that hold something of each server."""
         self.fits: dict[object, bool] = {}
         """Cache: whether jobs of a shape fit on an empty cluster. Cleared when servers change."""
-        self.masks: dict[object, NDArray[np.bool_]] = {}
-        """Cache: usable servers (`None`), and servers with some labels. Cleared when servers change."""
+        self._known: dict[object, Any] = {}
+        """Cache of `known`. Cleared when servers change."""
 
     def with_own_tables(self) -> Self:
         """A copy whose servers and tables of resources do not change; all else is shared."""
         made = copy.copy(self)
         made.servers, made.resources = dict(self.servers), dict(self.resources)
-        made.capacity, made.used, made.taken = self.capacity.copy(), self.used.copy(), self.taken.copy()
+        for table in (*TABLES, *COLUMNS):
+            setattr(made, table, getattr(self, table).copy())
+        made._known = {}
         return made
 
     def server(self, name: str) -> ServerRecord:
@@ -86,21 +104,27 @@ class Holdings:
             record = ServerRecord(server, len(self.servers))
         else:
             record = replace(known, server=server, lost=known.lost and not there)
-        self.servers[server.name] = record
         for name in server.capacity:
             self.resources.setdefault(name, len(self.resources))
-        shape = len(self.servers), len(self.resources)
-        for table in ("capacity", "used", "taken"):
+        shape = max(len(self.servers), record.index + 1), len(self.resources)
+        for table in (*TABLES, *COLUMNS):
             old = getattr(self, table)
-            new = np.zeros(shape, dtype=np.int64)
-            new[: old.shape[0], : old.shape[1]] = old
+            new = np.zeros(shape[: old.ndim], dtype=old.dtype)
+            new[tuple(slice(size) for size in old.shape)] = old
             setattr(self, table, new)
-        self._whole = self._until = None
+        self._whole = None
+        self.put_record(record)
         self.capacity[record.index] = 0
         for name, milli in server.capacity.items():
             self.capacity[record.index, self.resources[name]] = milli
         self._take(record.index, server)
         return True
+
+    def put_record(self, record: ServerRecord) -> None:
+        """Replace the record of a server."""
+        self.servers[record.server.name], row = record, record.index
+        self.usable[row], self.speed[row] = record.usable, record.server.speed
+        self.until[row] = np.inf if record.server.until is None else record.server.until
 
     def _take(self, row: int, server: Server) -> None:
         """Replace what others hold of a server."""
@@ -117,13 +141,42 @@ class Holdings:
             self._whole = self.capacity.sum(axis=0)
         return self._whole
 
-    @property
-    def until(self) -> Floats:
-        """When engines close each server (R,), infinity where they do not; not to be changed."""
-        if self._until is None:
-            ends = (record.server.until for record in self.servers.values())
-            self._until = np.array([np.inf if end is None else end for end in ends], dtype=np.float64)
-        return self._until
+    def known(self, key: object, make: Callable[[], Known]) -> Known:
+        """What `make` gives, kept under a key until servers change."""
+        found: Known | None = self._known.get(key)
+        if found is None:
+            found = make()
+            if len(self._known) >= KNOWN:
+                self._known.clear()
+            self._known[key] = found
+        return found
+
+    def servers_changed(self) -> None:
+        """Clear what is only true until servers change."""
+        self.fits.clear()
+        self._known.clear()
+
+    def label(self, name: str) -> tuple[dict[str, int], Ints]:
+        """The values of a label by number, and which of them each server has (R,), or -1."""
+        return self.known(("label", name), lambda: self._label(name))
+
+    def _label(self, name: str) -> tuple[dict[str, int], Ints]:
+        values: dict[str, int] = {}
+        labels = (record.server.labels.get(name) for record in self.servers.values())
+        numbers = [-1 if value is None else values.setdefault(value, len(values)) for value in labels]
+        return values, np.array(numbers, dtype=np.int64)
+
+    def having(self, needs: Needs) -> NDArray[np.bool_]:
+        """Servers (R,) that have these labels, as `Server.has` says; not to be changed."""
+        return self.known(("having", needs), lambda: self._having(needs))
+
+    def _having(self, needs: Needs) -> NDArray[np.bool_]:
+        found = np.ones(len(self.servers), dtype=bool)
+        for name, wanted in needs:
+            values, numbers = self.label(name)
+            found &= np.isin(numbers, [values[value] for value in wanted.split("|") if value in values])
+        found.flags.writeable = False  # it is shared
+        return found
 
     def owners(self, job: Job) -> tuple[str, str, str]:
         """The names under which its holdings are counted."""

@@ -17,12 +17,14 @@ from typing import Any, Self
 from berth.errors import InvalidInput
 from berth.files.quantities import Amounts
 
-__all__ = ["UNTYPED", "Job", "Place", "Role", "Server", "check_id", "check_type"]
+__all__ = ["NOTHING_SAID", "UNTYPED", "Job", "Place", "Role", "Server", "check_id", "check_type"]
 
 UNTYPED = "default"
 """The type of jobs without a type: nothing is learned from them."""
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,127}", re.ASCII)
+NOTHING_SAID = 60.0
+"""Seconds of work of a job of which nothing is known."""
 TASKS = 100_000
 """The most tasks that a role may have."""
 
@@ -164,7 +166,7 @@ class Job:
     @property
     def expected_seconds(self) -> float:
         """The run time on a server of speed 1, by the work or estimate of its owner; a minute by default."""
-        return self.work or self.said_seconds or 60.0
+        return self.work or self.said_seconds or NOTHING_SAID
 
     @property
     def said_seconds(self) -> float | None:

@@ -20,7 +20,7 @@ from berth.live.core.state import State
 from berth.live.core.view import Mask, Placing, View
 from berth.model import Ints
 
-__all__ = ["Headroom", "blocked_by_limits", "held_back", "limits_of"]
+__all__ = ["OWNERS", "Headroom", "blocked_by_limits", "held_back", "limits_of"]
 
 NO_LIMIT = np.iinfo(np.int64).max
 OWNERS = "queue", "team", "user"
@@ -35,7 +35,7 @@ def limits_of(state: State) -> dict[str, Amounts]:
 class Headroom:
     """What each owner may hold and holds (o + 1, K). The last row, which has no limits, stands for all other owners.
 
-    Jobs are rows of `state.waiting`. Limits of resources that no server has are left out: a job that asks for such a
+    Jobs are rows of `state.table`. Limits of resources that no server has are left out: a job that asks for such a
     resource fits nowhere.
     """
 
@@ -55,18 +55,18 @@ class Headroom:
 
     def owners(self, rows: Ints) -> Ints:
         """The owners (n, 3) of jobs: queue, team and user."""
-        waiting, none = self._state.waiting, len(self._limits)
+        table, none = self._state.table, len(self._limits)
         columns = []
         for field in OWNERS:
-            names = (f"{field}:{name}" for name in waiting.names[field].names)
+            names = (f"{field}:{name}" for name in table.names[field].names)
             numbers = np.array([self._row.get(name, none) for name in names], dtype=np.int64)
-            columns.append(numbers[waiting.named(field, rows)])
+            columns.append(numbers[table.named(field, rows)])
         return np.stack(columns, axis=1)
 
     def asked(self, rows: Ints) -> Ints:
         """What jobs ask for with all of their tasks (n, K)."""
-        waiting = self._state.waiting
-        return waiting.shapes.total(waiting.shape(rows))
+        table = self._state.table
+        return table.shapes.total(table.shape(rows))
 
     def over(self, owners: Ints, asked: Ints, held: Ints | None = None) -> Mask:
         """Which jobs (n,) would break a limit beside what is held, which is `self.held` unless given."""
@@ -133,7 +133,7 @@ def _held(room: Headroom, state: State, rows: Ints, late: Ints) -> _Held:
     over, keeper, after = room.over(owners, asked), np.full(len(room.held), -1), Headroom(state)
     late = late[~room.over(room.owners(late), room.asked(late), np.zeros_like(room.held))]
     if len(late):
-        late = state.waiting.earliest_first(late)
+        late = state.table.earliest_first(late)
         theirs, first = np.unique(room.owners(late), axis=0, return_index=True)
         for i in np.argsort(first).tolist():  # the first job of each set of owners
             mine = theirs[i][theirs[i] < len(keeper) - 1]
@@ -145,11 +145,11 @@ def _held(room: Headroom, state: State, rows: Ints, late: Ints) -> _Held:
 
 
 def held_back(state: State, rows: Ints, time: float) -> Mask:
-    """Which of the jobs in these rows of `state.waiting` no decision may start now because of a limit."""
+    """Which of the jobs in these rows of `state.table` no decision may start now because of a limit."""
     room = Headroom(state)
     if not room:
         return np.zeros(len(rows), dtype=bool)
-    found = _held(room, state, rows, state.waiting.late_of(rows, time, state.queues.patience))
+    found = _held(room, state, rows, state.table.late_of(rows, time, state.queues.patience))
     return found.over | found.beside
 
 
@@ -160,21 +160,21 @@ def blocked_by_limits(
 
     `late` are all jobs that have waited longer than the patience; by default those among `waiting`.
     """
-    room, rows = Headroom(state), state.waiting.rows(waiting)
+    room, rows = Headroom(state), state.table.rows(waiting)
     if not room or not len(rows):
         return {}
     found = _held(
         room,
         state,
         rows,
-        state.waiting.late_of(rows, time, state.queues.patience) if late is None else state.waiting.rows(late),
+        state.table.late_of(rows, time, state.queues.patience) if late is None else state.table.rows(late),
     )
     why = {}
     for i in np.flatnonzero(found.over).tolist():
         why[waiting[i].job.id] = f"limit of {room.first_broken(int(rows[i]))[1]} reached"
     for i in np.flatnonzero(found.beside).tolist():
         owner, limit = found.after.first_broken(int(rows[i]))
-        (keeper,) = state.waiting.records(found.keeper[[owner]])
+        (keeper,) = state.table.records(found.keeper[[owner]])
         words = f"the rest of {limit} is reserved for job {keeper.job.id}, which waits longest"
         why[waiting[i].job.id] = words
     return why

@@ -11,9 +11,9 @@ from berth.live.core.limits import held_back, limits_of
 from berth.live.core.queues import Queue
 from berth.live.core.records import JobRecord
 from berth.live.core.refusals import ANYWHERE
+from berth.live.core.shapes import part
 from berth.live.core.state import State
 from berth.live.core.view import Mask, View, placed, placed_in_order, view_of
-from berth.live.core.waiting import part
 from berth.model import Ints
 
 __all__ = [
@@ -24,6 +24,8 @@ __all__ = [
     "make_view",
     "may_be_tried",
     "ordered",
+    "refused_kinds",
+    "starting",
     "view_within_limits",
 ]
 
@@ -36,13 +38,29 @@ CHUNK = 64
 def view_within_limits(state: State, time: float) -> View:
     """The input of a decision now: all waiting jobs that no limit and no refusal holds back."""
     view = make_view(state, time)
-    if owners := state.refusals.owners(time):
-        refused = {r.job.kind: r for r in view.records if (r.job.user, r.job.type) in owners}
-        nowhere = {kind for kind, record in refused.items() if not may_be_tried(state, record, time)}
-        if nowhere:
-            view = view.only([i for i, r in enumerate(view.records) if r.job.kind not in nowhere])
+    kinds, firsts = refused_kinds(state, view, time)
+    if firsts:
+        tried = np.array([*(may_be_tried(state, first, time) for first in firsts), True])  # the last: all other kinds
+        view = view if tried.all() else view.only(np.flatnonzero(tried[kinds]))
     blocked = held_back(state, view.rows, time)
     return view.only(np.flatnonzero(~blocked)) if blocked.any() else view
+
+
+def refused_kinds(state: State, view: View, time: float) -> tuple[Ints, list[JobRecord]]:
+    """For each job (n,) the number of its kind, or -1 if nothing refuses it now; and the first job of each kind."""
+    kinds, owners = np.full(len(view.rows), -1), state.refusals.owners(time)
+    if not owners or not len(kinds):
+        return kinds, []
+    table, types = state.table, len(state.table.names["type"].names)
+    pair = table.named("user", view.rows) * types + table.named("type", view.rows)
+    named = np.unique(pair)
+    users, names = table.names["user"].names, table.names["type"].names
+    active = [number for number in named.tolist() if (users[number // types], names[number % types]) in owners]
+    some = np.flatnonzero(np.isin(pair, active))
+    shapes = view.gangs.shape[some]
+    key = pair[some] * (int(shapes.max(initial=0)) + 1) + shapes
+    _, first, kinds[some] = np.unique(key, return_index=True, return_inverse=True)
+    return kinds, [view.records[i] for i in some[first].tolist()]
 
 
 def may_be_tried(state: State, record: JobRecord, time: float) -> bool:
@@ -60,15 +78,15 @@ def make_view(state: State, time: float) -> View:
 
     Jobs that do not fit on an empty cluster are left out: they would only block others.
     """
-    usable = np.array([record.usable for record in state.servers.values()], dtype=bool)
+    usable = state.usable.copy()
     free = np.where(usable[:, None], np.maximum(state.capacity - state.used, 0), 0)
     rows, level = _standing(state, time)
     fit = _fit(state, rows)
     rows, level = rows[fit], level[fit]
-    records = state.waiting.records(rows)
-    shapes = state.waiting.shapes
-    gangs = shapes.gangs(state.waiting.shape(rows))
-    reach = shapes.reach([record.server for record in state.servers.values()])
+    records = state.table.records(rows)
+    shapes = state.table.shapes
+    gangs = shapes.gangs(state.table.shape(rows))
+    reach = shapes.reach(state)
     names, resources = tuple(state.servers), tuple(state.resources)
     shown = time, records, rows, level, names, resources
     return View(*shown, state.capacity, free, usable, gangs, reach & usable, state)
@@ -76,7 +94,7 @@ def make_view(state: State, time: float) -> View:
 
 def _fit(state: State, rows: Ints) -> Mask:
     """Which of the waiting jobs in these rows fit on an empty cluster; computed once a shape."""
-    shapes, numbers = state.waiting.shapes, state.waiting.shape(rows)
+    shapes, numbers = state.table.shapes, state.table.shape(rows)
     unknown = np.unique(numbers[shapes.fits(numbers) < 0])
     if len(unknown):
         shapes.write_fits(unknown, _shapes_fit(state, unknown))
@@ -85,11 +103,11 @@ def _fit(state: State, rows: Ints) -> Mask:
 
 def _shapes_fit(state: State, numbers: Ints) -> Mask:
     """Which of these shapes fit on the usable servers if those are empty."""
-    shapes = state.waiting.shapes
+    shapes = state.table.shapes
     if not state.servers:
         return np.zeros(len(numbers), dtype=bool)
-    usable = np.array([record.usable for record in state.servers.values()], dtype=bool)
-    reach = shapes.reach([record.server for record in state.servers.values()]) & usable
+    usable = state.usable
+    reach = shapes.reach(state) & usable
     gangs, whole = shapes.gangs(numbers), np.where(usable[:, None], state.capacity, 0)
     fit = np.zeros(len(numbers), dtype=bool)
     single = np.diff(gangs.start) == 1
@@ -108,42 +126,48 @@ def first_in_order(state: State, time: float, limit: int) -> tuple[int, list[Job
 
     Jobs of paused queues come last, and are not among the late ones.
     """
-    waiting, limits = state.waiting, limits_of(state)
+    table, limits = state.table, limits_of(state)
     rows, _ = _standing(state, time, None if limits else limit)
-    shown = [*waiting.records(rows[:limit])]
+    shown = [*table.records(rows[:limit])]
     if len(shown) < limit:
-        shown += waiting.records(waiting.paused(_starting(state))[: limit - len(shown)])
-    late = waiting.late_of(rows, time, state.queues.patience) if limits else rows[:0]
-    return len(waiting), shown, [*waiting.records(late)]
+        shown += table.records(table.paused(_starting(state))[: limit - len(shown)])
+    late = table.late_of(rows, time, state.queues.patience) if limits else rows[:0]
+    return table.waiting, shown, [*table.records(late)]
 
 
 def ordered(state: State, time: float) -> list[tuple[int, JobRecord]]:
     """Waiting jobs of queues that start jobs, in order, each with its level."""
     rows, level = _standing(state, time)
-    return list(zip(level.tolist(), state.waiting.records(rows), strict=True))
+    return list(zip(level.tolist(), state.table.records(rows), strict=True))
 
 
 def _standing(state: State, time: float, most: int | None = None) -> tuple[Ints, Ints]:
     """Rows of the waiting jobs, in order, and their levels; only of the first ones, if `most` is given."""
-    queues, waiting = state.queues, state.waiting
+    queues, table = state.queues, state.table
     shares = queues.shares
     total = sum(shares.get(team, 1.0) for team in state.teams) or 1.0
     used = {team: state.usage(team, time) for team in state.teams}
     whole = sum(used.values())
     over = {team: used[team] / whole - shares.get(team, 1.0) / total for team in used} if whole > 0 else {}
-    return waiting.standing(
+    return table.standing(
         time,
         np.array([queue.priority for queue in _queues(state)], dtype=np.float64),
         _starting(state),
-        np.array([queues.fairness * over.get(team, 0.0) for team in waiting.names["team"].names], dtype=np.float64),
+        np.array([queues.fairness * over.get(team, 0.0) for team in table.names["team"].names], dtype=np.float64),
         queues.aging,
         most,
     )
 
 
+def starting(state: State, record: JobRecord) -> bool:
+    """Whether a job waits in a queue that starts jobs."""
+    queue = state.queues.queues.get(record.job.queue)
+    return record.phase == "waiting" and queue is not None and queue.starts
+
+
 def _queues(state: State) -> list[Queue]:
     """The queues of waiting jobs, by their numbers."""
-    return [state.queues.queues.get(name) or Queue(accepts=False) for name in state.waiting.names["queue"].names]
+    return [state.queues.queues.get(name) or Queue(accepts=False) for name in state.table.names["queue"].names]
 
 
 def _starting(state: State) -> Ints:

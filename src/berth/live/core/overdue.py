@@ -11,13 +11,14 @@ Axes: n running jobs.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
 from berth.live.core.jobs import UNTYPED
-from berth.live.core.records import JobRecord
 from berth.live.core.speeds import EVERY, Learned
+from berth.live.core.table import JobTable, Running
 from berth.model import Floats
 
 __all__ = ["overdue_runs"]
@@ -30,18 +31,17 @@ Told = tuple[str, tuple[str, ...], float]
 
 
 def overdue_runs(
-    learned: Learned, running: Sequence[JobRecord], seconds: Floats, elapsed: Floats
+    table: JobTable, learned: Learned, running: Running, seconds: Floats, elapsed: Floats
 ) -> tuple[object, list[Told]]:
     """Runs to be counted: a key that changes when they do, and type, servers and expected logarithm of speed of each.
 
     `seconds` (n,) is how long each running job was expected to take, `elapsed` (n,) how long it has run.
     """
-    late = [i for i in (elapsed > seconds).nonzero()[0].tolist() if _tells(learned, running[i])]
+    late = np.flatnonzero((elapsed > seconds) & _tells(table, learned, running))
     if len(late) * EVERY < learned.runs:
         return (), []
     key, told = list[tuple[str, int, int]](), list[Told]()
-    for i in late:
-        record = running[i]
+    for i, record in zip(late.tolist(), table.records(running.rows[late]), strict=True):
         places = tuple(dict.fromkeys(place.server for place in record.places))
         step = int(math.log(elapsed[i] / seconds[i], STEP))
         passed = max(STEP**step * seconds[i], seconds[i])
@@ -55,7 +55,11 @@ def overdue_runs(
     return tuple(key), told
 
 
-def _tells(learned: Learned, record: JobRecord) -> bool:
-    """Whether a job runs, and it is known how much work it is."""
-    job = record.job
-    return record.started is not None and job.type != UNTYPED and (job.work is not None or learned.knows(job.type))
+def _tells(table: JobTable, learned: Learned, running: Running) -> NDArray[np.bool_]:
+    """Which jobs (n,) run, so that it is known how much work they are."""
+    types, kind = table.types(running.rows)
+    typed = np.array([type_ != UNTYPED for type_ in types], dtype=bool)
+    knows = np.array([learned.knows(type_) for type_ in types], dtype=bool)
+    work, *_ = table.said(running.rows)
+    tells: NDArray[np.bool_] = running.started & typed[kind] & ((work > 0) | knows[kind])
+    return tells

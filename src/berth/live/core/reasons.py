@@ -144,9 +144,11 @@ class _Room:
     """Views of jobs that only lack room or wait for their turn."""
 
     now: View
-    """What is free until the next window closes."""
+    """Where each job may start now."""
     later: View
-    parts: Sequence[View]
+    """Where each may start in time."""
+    next: View
+    """Those of the first view that may start with the next decision if there is room."""
     others_gone: View | None
     """What were free without foreign jobs, if there are any."""
     kept: Sequence[str]
@@ -161,15 +163,14 @@ class _Room:
         gone = None
         if state.taken.any():
             gone = replace(everything, free=np.maximum(state.capacity - state.used + state.taken, 0))
-            gone = gone.within(windows.open)
-        parts, kept = list(windows.views(tried)), sorted(set(state.reserved.values()))
+            gone = windows.allowed(gone)
+        kept = sorted(set(state.reserved.values()))
         refused = {record.job.id: why for record in everything.records if (why := windows.why_refused(record))}
-        now = everything.within(windows.open)
-        return cls(now, now if windows.open.all() else everything, parts, gone, kept, refused)
+        return cls(windows.allowed(everything), everything, windows.allowed(tried), gone, kept, refused)
 
     def reasons(self) -> dict[str, str]:
         view = self.now
-        next_ = {start.job for part in self.parts for start in part.starts(placed_in_order(part))}
+        next_ = {start.job for start in self.next.starts(placed_in_order(self.next))}
         rooms = _rooms(view).tolist()
         later = rooms if self.later is view else _rooms(self.later).tolist()
         without = rooms if self.others_gone is None else _rooms(self.others_gone).tolist()

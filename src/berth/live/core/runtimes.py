@@ -5,23 +5,35 @@ runs differed, and very wide before anything is learned. Bounds are quantiles of
 recent predictions (conformalized quantiles), so that a bound holds as often as it says whatever the true distribution
 is.
 
-Axes: n jobs.
+Axes: n jobs, p places.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from berth.live.core.jobs import Job
-from berth.live.core.records import JobRecord
+from berth.live.core.jobs import NOTHING_SAID, Job
+from berth.live.core.speeds import Learned
 from berth.live.core.state import State
-from berth.model import Floats
+from berth.live.core.table import JobTable, Running
+from berth.model import Floats, Ints
 
-__all__ = ["Means", "expected", "latest_end", "remaining", "seconds_left", "slowest", "speeds"]
+__all__ = [
+    "Means",
+    "elapsed",
+    "expected",
+    "latest_end",
+    "remaining",
+    "run_times",
+    "seconds_left",
+    "slowest",
+    "speeds",
+    "works",
+]
 
 Means = dict[str, tuple[float, int]]
 """The mean speed of each type of job over all servers, and the number of runs."""
@@ -65,19 +77,47 @@ def latest_end(state: State, job: Job, speed: tuple[float, float]) -> float:
     return min(limit, state.learned.work(job) / slow * math.exp(wide * state.calibration.high))
 
 
-def seconds_left(state: State, records: Sequence[JobRecord], time: float) -> Floats:
+def works(table: JobTable, rows: Ints, learned: Learned) -> Floats:
+    """How much work (n,) the jobs in these rows are, as `Learned.work` has it."""
+    work, estimate, limit = table.said(rows)
+    types, kind = table.types(rows)
+    known = np.array([learned.reference(type_) for type_ in types])[kind]
+    said = np.where(estimate > 0, estimate, np.where(np.isfinite(limit), limit, NOTHING_SAID))
+    found: Floats = np.where(work > 0, work, np.where(known > 0, known, said))
+    return found
+
+
+def elapsed(running: Running, time: float) -> Floats:
+    """How long each job has run (n,)."""
+    return np.maximum(time - running.began, 0.0)
+
+
+def run_times(table: JobTable, running: Running, learned: Learned) -> Floats:
+    """How long each running job is expected to run (n,) on the servers that it has."""
+    if not len(running.rows):
+        return np.zeros(0)
+    types, kind = table.types(running.rows)
+    first, server = running.start[:-1], running.server
+    speed = np.stack([learned.speeds(type_) for type_ in types])[kind[running.job], server]
+    several = np.maximum.reduceat(server, first) > np.minimum.reduceat(server, first)
+    apart = np.array([learned.apart(type_) for type_ in types])[kind]
+    slowest = np.minimum.reduceat(speed, first) * np.where(several, apart, 1.0)
+    seconds: Floats = works(table, running.rows, learned) / slowest
+    return seconds
+
+
+def seconds_left(state: State, running: Running, time: float) -> Floats:
     """Remaining seconds (n,) that each running job is expected to run, by its own estimate or by what was learned.
 
     A job that has outlasted that is expected to run until its time limit, or, without one, for a quarter of its time
     more.
     """
-    left = np.zeros(len(records))
-    for i, record in enumerate(records):
-        elapsed = max(time - (record.since if record.started is None else record.started), 0.0)
-        servers = [place.server for place in record.places]
-        seconds = record.job.estimate or expected(state, record.job, servers)[0]
-        most = OUTLASTED * elapsed if record.job.limit is None else max(record.job.limit - elapsed, 0.0)
-        left[i] = most if elapsed >= seconds else min(seconds - elapsed, most if record.job.limit else math.inf)
+    _, estimate, limit = state.table.said(running.rows)
+    past, seconds = elapsed(running, time), run_times(state.table, running, state.learned)
+    seconds = np.where(estimate > 0, estimate, seconds)
+    limited = np.maximum(limit - past, 0.0)
+    late = np.where(np.isinf(limit), OUTLASTED * past, limited)
+    left: Floats = np.where(past >= seconds, late, np.minimum(seconds - past, limited))
     return left
 
 

@@ -14,8 +14,7 @@ from typing import Any, Self
 
 from berth.errors import BerthError
 from berth.live.core import FALLBACK
-from berth.live.core.drivers import make_driver
-from berth.live.core.drivers.proposing import proposed
+from berth.live.core.drivers import make_driver, proposed
 from berth.live.core.records import Outcome
 from berth.live.core.runtimes import Means, expected, speeds
 from berth.live.core.speeds import MOST_TYPES

@@ -33,7 +33,7 @@ from berth.live.core.classes import classes_of
 from berth.live.core.jobs import Job
 from berth.live.core.levels import FACTORS, LEAST, SERVER, SPREAD, TYPE_SERVER, Group, Speed, groups_of
 from berth.live.core.records import ServerRecord
-from berth.live.core.waiting import own_copy
+from berth.live.core.shapes import own_copy
 from berth.model import Floats, Ints
 
 __all__ = ["EQUAL", "LEAST", "MOST_TYPES", "Learned", "Speed"]

@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from berth.errors import InfeasibleDecision, InvalidInput
+from berth.files.quantities import Amounts
 from berth.files.wording import spoken
 from berth.live.core.events import (
     Cancel,
@@ -45,8 +46,9 @@ from berth.live.core.learning import Calibration, Foresight, Range, learn
 from berth.live.core.queues import Queues
 from berth.live.core.records import HOLDING, DumpedState, Handled, JobRecord, Phase
 from berth.live.core.refusals import ANYWHERE, Refusals
+from berth.live.core.shapes import own_copy
 from berth.live.core.speeds import Learned
-from berth.live.core.waiting import WaitingJobs, own_copy
+from berth.live.core.table import JobTable
 
 __all__ = ["State"]
 
@@ -60,8 +62,14 @@ class State(Holdings):
     Servers with the same value of the label `learn_by` share what is learned.
     """
 
-    def __init__(self, queues: Queues | None = None, policy: str = "", learn_by: str | None = None) -> None:
-        super().__init__(learn_by)
+    def __init__(
+        self,
+        queues: Queues | None = None,
+        policy: str = "",
+        learn_by: str | None = None,
+        units: Amounts | None = None,
+    ) -> None:
+        super().__init__(learn_by, units)
         self.queues = queues or Queues()
         self.policy = policy
         self.shadow: str | None = None
@@ -70,8 +78,8 @@ class State(Holdings):
         """Jobs that have not ended."""
         self.phases: Counter[tuple[str, str]] = Counter()
         """How many of them are of each queue and phase."""
-        self.waiting = WaitingJobs()
-        """The waiting jobs, as columns."""
+        self.table = JobTable()
+        """The same jobs as columns, and their places."""
         self.must_end: dict[str, float] = {}
         """When running jobs reach their time limits; the engine enforces those of jobs submitted to it directly."""
         self.reserved: dict[str, str] = {}
@@ -94,7 +102,7 @@ class State(Holdings):
         made = own_copy(self)
         made.held = {owner: dict(held) for owner, held in self.held.items()}
         made.on = {server: set(jobs) for server, jobs in self.on.items()}
-        made.waiting, made.learned = self.waiting.copied(), own_copy(self.learned).over(made.servers)
+        made.table, made.learned = self.table.copied(), own_copy(self.learned).over(made.servers)
         made.foresight, made.calibration = self.foresight.copied(), self.calibration.copied()
         made.refusals = self.refusals.copied()
         return made
@@ -119,14 +127,14 @@ class State(Holdings):
         )
 
     @classmethod
-    def load(cls, dumped: DumpedState, learn_by: str | None = None) -> State:
+    def load(cls, dumped: DumpedState, learn_by: str | None = None, units: Amounts | None = None) -> State:
         """Make a state from a snapshot."""
-        state = cls(dumped.queues, dumped.policy, learn_by)
+        state = cls(dumped.queues, dumped.policy, learn_by, units)
         state.shadow = dumped.shadow
         state.resources = {name: column for column, name in enumerate(dumped.resources)}
         for server in dumped.servers:
             state._server(server.server, True)
-            state.servers[server.server.name] = server
+            state.put_record(server)
         for record in dumped.jobs:
             state._keep(record)
             if record.phase in HOLDING:
@@ -172,7 +180,7 @@ class State(Holdings):
                 return self._lost(event)
             case ServerDrained() | ServerResumed():
                 record = self.server(event.server)
-                self.servers[event.server] = replace(record, drained=isinstance(event, ServerDrained))
+                self.put_record(replace(record, drained=isinstance(event, ServerDrained)))
                 self._refit()
                 self.refusals.changed(event.server)
                 return Handled()
@@ -201,7 +209,7 @@ class State(Holdings):
         if self._moved[0] != seconds:
             self.prepare_step(seconds)
         self.jobs = self._moved[1]
-        self.waiting.move(seconds, self.jobs)
+        self.table.move(seconds, self.jobs)
         self.must_end = {job: ends + seconds for job, ends in self.must_end.items()}
         self._usage = {team: (value, then + seconds) for team, (value, then) in self._usage.items()}
         self.foresight.move(seconds)
@@ -364,19 +372,18 @@ class State(Holdings):
         if self.put_server(server, there):
             self._refit()
             self.refusals.changed(server.name)
-            self.waiting.shapes.fleet_changed(self.resources)
+            self.table.fleet_changed(self.resources)
         return Handled()
 
     def _refit(self) -> None:
-        """Clear the cache of which shapes fit, because servers changed."""
-        self.fits.clear()
-        self.masks.clear()
+        """Clear all caches about servers, because servers changed."""
+        self.servers_changed()
         self.learned.servers_changed()
-        self.waiting.shapes.forget_fits()
+        self.table.shapes.forget_fits()
 
     def _lost(self, event: ServerLost) -> Handled:
         record = self.server(event.server)
-        self.servers[event.server] = replace(record, lost=True)
+        self.put_record(replace(record, lost=True))
         self._refit()
         there = [self.jobs[job] for job in self.on.get(event.server, ())]
         ending = sorted((held for held in there if held.phase != "ending"), key=lambda held: held.number)
@@ -395,15 +402,20 @@ class State(Holdings):
         self._count(self.jobs.get(record.job.id), -1)
         self._count(record, 1)
         self.jobs[record.job.id] = record
-        if record.phase == "waiting":
-            self.waiting.put(record)
-        else:
-            self.waiting.drop(record.job.id)
+        self.table.put(record)
         if record.phase == "running" and record.job.limit and not record.job.origin and record.started is not None:
             self.must_end[record.job.id] = record.started + record.job.limit
         else:
             self.must_end.pop(record.job.id, None)
         return record
+
+    def hold(self, record: JobRecord, sign: int) -> None:
+        """Count what a job holds (`sign` 1), or releases (-1)."""
+        super().hold(record, sign)
+        if sign > 0:
+            self.table.hold(record, [self.servers[place.server].index for place in record.places])
+        else:
+            self.table.release(record.job.id)
 
     def _count(self, record: JobRecord | None, sign: int) -> None:
         """Count a record, or that it is gone (`sign` -1)."""
@@ -415,7 +427,7 @@ class State(Holdings):
 
     def _gone(self, record: JobRecord) -> Handled:
         self._count(self.jobs.pop(record.job.id), -1)
-        self.waiting.drop(record.job.id)
+        self.table.drop(record.job.id)
         self.must_end.pop(record.job.id, None)
         self.foresight.forget(record.job.id)
         self.reserved = {server: job for server, job in self.reserved.items() if job != record.job.id}

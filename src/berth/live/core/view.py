@@ -7,26 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from berth.capacity import Violation
+from berth.files.quantities import MILLI
 from berth.live.core.events import Start
 from berth.live.core.jobs import Job, Place
 from berth.live.core.kernels import Gangs, Placed, berth_in_order
-from berth.live.core.records import JobRecord, ServerRecord
+from berth.live.core.records import JobRecord
+from berth.live.core.shapes import part
 from berth.live.core.speeds import Learned
 from berth.live.core.state import State
-from berth.live.core.waiting import part
 from berth.model import Floats, Ints
 
 __all__ = [
+    "Allowed",
     "Mask",
     "Placing",
     "View",
-    "having",
-    "holdings",
     "placed",
     "placed_in_order",
     "rest_in_order",
@@ -36,8 +37,6 @@ __all__ = [
 ]
 
 Mask = NDArray[np.bool_]
-MASKS = 1_000
-"""The most sets of labels whose servers are cached."""
 ROWS = 1_000_000
 """The most places of one decision."""
 
@@ -65,11 +64,19 @@ class Placing:
         return cls(*(np.concatenate([getattr(p, name) for p in parts]) for name in ("job", "role", "server", "count")))
 
 
+class Allowed(NamedTuple):
+    """Servers on which jobs may start now, whatever labels they need: sets (A, R), and the set of each job (n,)."""
+
+    row: Ints
+    servers: Mask
+
+
 @dataclass(frozen=True, eq=False)
 class View:
     """Input of a decision at one moment: `free` (R, K) is what may be assigned, 0 on servers that may not be used.
 
-    `gangs` describes the jobs, `reach` (C, R) the sets of servers that they may use.
+    `gangs` describes the jobs, `reach` (C, R) the sets of servers that they may use. Where jobs with the same needs may
+    not use the same servers now, `allowed` says which, and `reach` and the shapes in `gangs` count them as different.
     """
 
     time: float
@@ -90,6 +97,7 @@ class View:
 
     overdue: Learned | None = field(default=None, repr=False)
     """Learned speeds, corrected by running jobs that take longer than expected."""
+    allowed: Allowed | None = None
 
     @property
     def learned(self) -> Learned:
@@ -101,12 +109,19 @@ class View:
         """Weights (K,) that make amounts comparable: 1 / the largest capacity of a server."""
         return weight_of(self.capacity)
 
+    @property
+    def unit(self) -> Ints:
+        """How many whole numbers are one unit of each resource (K,)."""
+        return np.array([self.state.units.get(name, MILLI) for name in self.resources], dtype=np.int64)
+
     def only(self, places: Sequence[int] | Ints, free: Ints | None = None) -> View:
         """The view with only some of its jobs, and with other free resources if they are given."""
         chosen = np.asarray(places, dtype=np.int64)
         kept = tuple(self.records[i] for i in chosen.tolist())
         gangs, given = part(self.gangs, chosen), self.free if free is None else free
-        return replace(self, records=kept, rows=self.rows[chosen], level=self.level[chosen], gangs=gangs, free=given)
+        allowed = None if self.allowed is None else self.allowed._replace(row=self.allowed.row[chosen])
+        rows, level = self.rows[chosen], self.level[chosen]
+        return replace(self, records=kept, rows=rows, level=level, gangs=gangs, free=given, allowed=allowed)
 
     def whole(self, places: Sequence[int] | Ints, placing: Placing) -> Placing:
         """A placing of `only(places)` as one of this view."""
@@ -120,6 +135,15 @@ class View:
         """The view with only these servers (R,)."""
         usable = self.usable & servers
         return replace(self, usable=usable, reach=self.reach & servers, free=np.where(usable[:, None], self.free, 0))
+
+    def allowing(self, allowed: Allowed) -> View:
+        """The view with only the servers on which each job may start now."""
+        sets, row, gangs = len(allowed.servers), allowed.row, self.gangs
+        numbers, reach = np.unique(gangs.reach * sets + row, return_inverse=True)
+        shape = np.unique(gangs.shape * sets + row, return_inverse=True)[1]
+        servers = self.reach[numbers // sets] & allowed.servers[numbers % sets]
+        changed = gangs._replace(reach=reach.reshape(-1), shape=shape.reshape(-1))
+        return replace(self, gangs=changed, reach=servers, allowed=allowed)
 
     def starts(self, placing: Placing) -> tuple[Start, ...]:
         """The start commands of a placing, in the order of the jobs."""
@@ -144,7 +168,7 @@ class View:
 
 def view_of(state: State, time: float, records: Sequence[JobRecord], free: Ints | None = None) -> View:
     """A view of only these jobs, in this order, whether or not limits hold them back."""
-    usable = _usable(state)
+    usable = state.usable.copy()
     there = np.maximum(state.capacity - state.used, 0) if free is None else free
     return _view(state, time, records, [0] * len(records), usable, np.where(usable[:, None], there, 0))
 
@@ -180,7 +204,7 @@ def _view(
     reach = np.ones((len(needs), len(names)), dtype=bool)
     for wanted, row in needs.items():
         if wanted:
-            reach[row] = having(state, wanted)
+            reach[row] = state.having(wanted)
     whole = np.int64
     gangs = Gangs(
         np.array(start, dtype=whole),
@@ -191,30 +215,8 @@ def _view(
         np.array(most, dtype=whole),
         np.array(each, dtype=whole),
     )
-    shown = tuple(kept), state.waiting.rows(kept), np.array(level_of, dtype=whole), names, tuple(columns)
+    shown = tuple(kept), state.table.rows(kept), np.array(level_of, dtype=whole), names, tuple(columns)
     return View(time, *shown, state.capacity, free, usable, gangs, reach & usable, state)
-
-
-def _usable(state: State) -> Mask:
-    """Servers that may be used, from a cache that is cleared when servers change."""
-    return _remembered(state, None, lambda record: record.usable)
-
-
-def having(state: State, needs: tuple[tuple[str, str], ...]) -> Mask:
-    """Servers that have these labels, from the same cache."""
-    wanted = dict(needs)
-    return _remembered(state, needs, lambda record: record.server.has(wanted))
-
-
-def _remembered(state: State, key: object, good: Callable[[ServerRecord], bool]) -> Mask:
-    mask = state.masks.get(key)
-    if mask is None:
-        mask = np.array([good(record) for record in state.servers.values()], dtype=bool)
-        mask.flags.writeable = False  # it is shared
-        if len(state.masks) >= MASKS:
-            state.masks.clear()
-        state.masks[key] = mask
-    return mask
 
 
 def _rows(job: Job, columns: Mapping[str, int]) -> list[list[int]] | None:
@@ -228,20 +230,6 @@ def _rows(job: Job, columns: Mapping[str, int]) -> list[list[int]] | None:
                 row[columns[name]] = milli
         rows.append(row)
     return rows
-
-
-def holdings(state: State, records: Sequence[JobRecord]) -> tuple[Ints, Ints, Ints]:
-    """What jobs hold, one row a place: the number of the job (p,), the server (p,), amounts (p, K)."""
-    rows = [(i, place, record.job) for i, record in enumerate(records) for place in record.places]
-    amount = np.zeros((len(rows), len(state.resources)), dtype=np.int64)
-    for row, (_, place, job) in enumerate(rows):
-        demand = next(role.demand for role in job.roles if role.name == place.role)
-        for name, milli in demand.items():
-            if milli:
-                amount[row, state.resources[name]] = milli * place.count
-    whose = np.array([i for i, _, _ in rows], dtype=np.int64)
-    server = np.array([state.servers[place.server].index for _, place, _ in rows], dtype=np.int64)
-    return whose, server, amount
 
 
 def placed_in_order(view: View, free: Ints | None = None) -> Placing:
@@ -356,8 +344,9 @@ def violations(view: View, placing: Placing) -> list[Violation]:
             broken_rules.append(Violation("gang", where, float(tasks[role]), float(limit[role])))
     used = np.zeros_like(view.free)
     np.add.at(used, placing.server, placing.count[:, None] * view.gangs.demand[placing.role])
+    unit = view.unit
     broken_rules += [
-        Violation("capacity", f"{view.servers[r]}/{view.resources[k]}", used[r, k] / 1000, view.free[r, k] / 1000)
+        Violation("capacity", f"{view.servers[r]}/{view.resources[k]}", used[r, k] / unit[k], view.free[r, k] / unit[k])
         for r, k in np.argwhere(used > view.free)
     ]
     return broken_rules

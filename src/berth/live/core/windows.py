@@ -6,7 +6,7 @@
   before may start there.
 * A server refused jobs of its kind lately (`berth.live.core.refusals`), and is left out for a while.
 
-Axes: R servers.
+Axes: n jobs, R servers, A sets of servers.
 """
 
 from __future__ import annotations
@@ -14,25 +14,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from itertools import groupby
 
 import numpy as np
 
 from berth.files.wording import counted, spoken
+from berth.live.core.order import refused_kinds
 from berth.live.core.records import JobRecord
 from berth.live.core.refusals import ANYWHERE, Refusal
-from berth.live.core.runtimes import latest_end, seconds_left, slowest
+from berth.live.core.runtimes import latest_end, seconds_left, slowest, works
 from berth.live.core.state import State
-from berth.live.core.view import Mask, View, holdings, placed_in_order, view_of
-from berth.model import Ints
+from berth.live.core.view import Allowed, Mask, View, placed_in_order, view_of
+from berth.model import Floats, Ints
 
-__all__ = ["Windows"]
+__all__ = ["Windows", "in_time"]
 
-PARTS = 8
-"""The most sets of servers with different windows, or of jobs with different refusals, that are decided one after
-another."""
-CANDIDATES = 1000
-"""The number of waiting jobs, in their order, that are considered for a window."""
 NAMED = 4
 """The most reserved servers that are named."""
 
@@ -50,24 +45,6 @@ class Windows:
         self.until = state.until
         self._owners = state.refusals.owners(time)
 
-    @property
-    def open(self) -> Mask:
-        """Servers without a window."""
-        found: Mask = ~self.kept & np.isinf(self.until)
-        return found
-
-    @cached_property
-    def parts(self) -> list[Mask]:
-        """The other servers, by when they must be free; those with the latest times first."""
-        found = []
-        for kept in (False, True):
-            there = (self.kept == kept) & ~self.open
-            times = np.unique(self.until[there])[::-1]
-            for i, time in enumerate(times[:PARTS]):
-                same = self.until <= time if i == PARTS - 1 else self.until == time
-                found.append(there & same)
-        return found
-
     @cached_property
     def start(self) -> float:
         """When the reserved servers are expected to be free for their job."""
@@ -75,16 +52,16 @@ class Windows:
         record = state.jobs.get(next(iter(self.reserved.values()), ""))
         if record is None:
             return self.time
-        running = [r for r in state.jobs.values() if any(self.reserved.get(p.server) for p in r.places)]
-        left = seconds_left(state, running, self.time)
-        whose, server, amount = holdings(state, running)
-        order = np.argsort(left[whose], kind="stable")
+        running = state.table.running
+        running = running.only(np.unique(running.job[self.kept[running.server]]))
+        left = seconds_left(state, running, self.time)[running.job]
+        order = np.argsort(left, kind="stable")
         view = view_of(state, self.time, (record,)).within(self.kept)
 
         def fits_after(rows: int) -> bool:
             """Whether the job fits on its reserved servers once the first of these rows are free."""
             free = state.capacity - state.used
-            np.add.at(free, server[order[:rows]], amount[order[:rows]])
+            np.add.at(free, running.server[order[:rows]], running.amount[order[:rows]])
             free = np.where(view.usable[:, None], np.maximum(free, 0), 0)
             return bool(len(placed_in_order(view, free).job))
 
@@ -94,7 +71,7 @@ class Windows:
             few, many = (few, middle) if fits_after(middle) else (middle, many)
         if many == len(order) and not fits_after(many):
             return self.time  # it waits for foreign jobs, and their ends are unknown
-        return self.time + (float(left[whose[order[many - 1]]]) if many else 0.0)
+        return self.time + (float(left[order[many - 1]]) if many else 0.0)
 
     def latest_end(self, record: JobRecord) -> float:
         """The time by which a job that starts on reserved servers now has almost surely ended."""
@@ -177,50 +154,59 @@ class Windows:
             said.append(f"the cluster refused such jobs {times} in a row, the next try is in {again}: {why}")
         return said
 
-    def views(self, view: View) -> list[View]:
-        """The inputs of the decision, one after another: servers without a window, then those of each window.
-
-        Each has the jobs that may use its servers; the caller drops jobs that an earlier one started, and takes what
-        they hold from the servers of the next. The job with a reservation is in none: it starts as soon as it fits,
-        before all others.
-        """
+    def allowed(self, view: View) -> View:
+        """A view of waiting jobs with the servers that each may use now."""
+        if not (self.reserved or self._owners or np.isfinite(self.until).any()):
+            return view
+        table, rows = self._state.table, view.rows
+        blocked = np.zeros(len(rows), dtype=bool)
         if self.reserved:
-            view = view.only([i for i, record in enumerate(view.records) if record.job.id not in self.jobs])
-        found = self._without_refusals(view.within(self.open))
-        if self.open.all():
-            return found
-        allowed = [(i, self._in_time(record)) for i, record in enumerate(view.records[:CANDIDATES])]
-        for part in self.parts:
-            rows = [i for i, mask in allowed if mask[part].all()]
-            if rows:
-                found += self._without_refusals(view.within(part).only(rows))
-        return found
+            owners = table.rows([self._state.jobs[job] for job in self.jobs])
+            ends = self.time + latest_ends(self._state, rows, np.flatnonzero(self.kept))
+            blocked = ~np.isin(rows, owners) & (ends > self.start)
+        there = in_time(self.until, self.kept, self.time + table.said(rows)[2], blocked)
+        if self._owners:
+            there = self._unrefused(view, there)
+        if there.servers.all():
+            return view
+        return view.within(np.bitwise_or.reduce(there.servers)).allowing(there)
 
-    def _without_refusals(self, view: View) -> list[View]:
-        """Split a view, so that no server of a part refused one of its jobs.
-
-        Levels are kept apart, from the highest on, while that gives few parts; all lower levels are taken together.
-        """
-        refused = {i: names for i, record in enumerate(view.records) if (names := frozenset(self.refused(record)))}
-        if not refused:
-            return [view]
-        groups: list[tuple[frozenset[str], list[int]]] = []
-        rest: dict[frozenset[str], list[int]] = {}
-        for _, level in groupby(range(len(view.records)), key=view.level.tolist().__getitem__):
-            alike: dict[frozenset[str], list[int]] = {}
-            for i in level:
-                alike.setdefault(refused.get(i, frozenset()), []).append(i)
-            for names, rows in alike.items():
-                if groups and not rest and groups[-1][0] == names:
-                    groups[-1][1].extend(rows)
-                elif len(groups) < PARTS:
-                    groups.append((names, rows))
-                else:
-                    rest.setdefault(names, []).extend(rows)
-        return [view.within(~self._among(names)).only(rows) for names, rows in (*groups, *rest.items())]
+    def _unrefused(self, view: View, there: Allowed) -> Allowed:
+        """The same without the servers that refused jobs of their kinds."""
+        kinds, firsts = refused_kinds(self._state, view, self.time)
+        tried = np.array([~self._among(names) for names in ((), *(self.refused(first) for first in firsts))])
+        numbers, row = np.unique(there.row * len(tried) + kinds + 1, return_inverse=True)
+        return Allowed(row.reshape(-1), there.servers[numbers // len(tried)] & tried[numbers % len(tried)])
 
     def _among(self, names: Iterable[str]) -> Mask:
         """These servers (R,)."""
         found = np.zeros(len(self._state.servers), dtype=bool)
         found[[self._state.servers[name].index for name in names if name in self._state.servers]] = True
         return found
+
+
+def latest_ends(state: State, rows: Ints, servers: Ints) -> Floats:
+    """`latest_end` of waiting jobs in these rows (n,) on these servers."""
+    table, learned, names = state.table, state.learned, list(state.servers)
+    types, kind = table.types(rows)
+    speed, longer, known = (np.ones(len(types)) for _ in range(3))
+    for i, type_ in enumerate(types):
+        last = servers[np.argmin(learned.speeds(type_)[servers])]
+        slow, wide = slowest(state, type_, (names[last],))
+        speed[i] = slow * (learned.apart(type_) if len(servers) > 1 else 1.0)
+        longer[i], known[i] = math.exp(wide * state.calibration.high), learned.reference(type_)
+    work, estimate, limit = table.said(rows)
+    unknown = (work == 0) & (estimate == 0) & np.isinf(limit) & (known[kind] == 0)
+    seconds = np.where(unknown, np.inf, works(table, rows, learned) / speed[kind] * longer[kind])
+    return np.minimum(limit, seconds)
+
+
+def in_time(until: Floats, kept: Mask, ends: Floats, blocked: Mask) -> Allowed:
+    """Servers on which jobs end in time: where `until` (R,) is not before their latest `ends` (n,).
+
+    `blocked` jobs (n,) may not use the servers that are `kept` (R,).
+    """
+    times = np.unique(until)
+    numbers, row = np.unique(2 * np.searchsorted(times, ends) + blocked, return_inverse=True)
+    after = np.append(times, np.inf)[numbers // 2]
+    return Allowed(row.reshape(-1), (until >= after[:, None]) & ~(kept & (numbers % 2 == 1)[:, None]))

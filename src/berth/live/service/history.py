@@ -115,7 +115,7 @@ class History:
         whole = state.capacity[there].sum(axis=0)
         held = np.minimum(state.used, state.capacity)[there].sum(axis=0)
         self._share = {name: float(held[k] / whole[k]) for name, k in state.resources.items() if whole[k] > 0}
-        self._waiting = minute.waiting = len(state.waiting)
+        self._waiting = minute.waiting = state.table.waiting
 
     def as_list(self, steps: int = KEPT) -> list[dict[str, Any]]:
         """The latest steps, for JSON."""

@@ -22,7 +22,7 @@ from typing import Any, TypeVar, cast
 from berth.errors import BerthError
 from berth.live.core.dispatcher import Dispatcher, Dumped
 from berth.live.core.events import ClockStepped, Command, Event, Failed, Finished, QueuesChanged
-from berth.live.core.waiting import own_copy
+from berth.live.core.shapes import own_copy
 from berth.live.engines.clock import Clock
 from berth.live.service.reconcile import is_news, outstanding
 from berth.live.service.rounds import Round, Submission, in_parts, look_up

@@ -57,7 +57,7 @@ class _Now(Collector):
         kept.add_metric([], len(state.reserved))
         yield kept
         wait = GaugeMetricFamily("berth_oldest_wait_seconds", "Wait of the oldest waiting job.")
-        wait.add_metric([], max(state.time - state.waiting.oldest, 0.0))
+        wait.add_metric([], max(state.time - state.table.oldest, 0.0))
         yield wait
         channels = GaugeMetricFamily("berth_learned_channels", "Pairs of job type and server with a learned speed.")
         channels.add_metric([], len(state.learned))

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from berth.errors import InvalidInput
+from berth.live.core import COMPLETION
 from berth.live.core.dispatcher import FALLBACK, Dispatcher
-from berth.live.core.drivers import Driver
-from berth.live.core.drivers.completion import CompletionDriver
+from berth.live.core.drivers import Driver, make_driver
 from berth.live.core.drivers.deferral import Waits
 from berth.live.core.jobs import Job, Place, Role
 from berth.live.core.kernels import Releases
@@ -119,16 +119,13 @@ class PartDispatcher(Dispatcher):
             self.state.learned = kind(self.state.servers, self.state.learn_by)
 
     def _make_driver(self, policy: str) -> Driver | None:
-        driver = super()._make_driver(policy)
-        if driver is None:
+        if policy == FALLBACK:
             return None
-        if self._without == "unmixed":
-            if not isinstance(driver, CompletionDriver):
-                raise InvalidInput("the policy completion, which alone can be unmixed", value=policy, key="policy")
-            driver.mixes = False
-        if self._without == "eager":
-            driver.waits = Eager()
-        return driver
+        unmixed = self._without == "unmixed"
+        if unmixed and policy != COMPLETION:
+            raise InvalidInput("the policy completion, which alone can be unmixed", value=policy, key="policy")
+        waits = Eager() if self._without == "eager" else None
+        return make_driver(policy, self.seed, self.memory, bare=self.bare, waits=waits, mixes=not unmixed)
 
 
 def tell(dispatcher: Dispatcher, stream: Stream, seed: int) -> None:

@@ -42,6 +42,10 @@ class MeasuredStream:
         return False
 
     @property
+    def units(self) -> Amounts:
+        return {}
+
+    @property
     def demand(self) -> Amounts:
         return {"gpu": MILLI}
 

@@ -17,8 +17,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from berth.live.core.dispatcher import Dispatcher
-from berth.live.core.drivers import Driver
+from berth.live.core.dispatcher import FALLBACK, Dispatcher
+from berth.live.core.drivers import Driver, make_driver
 from berth.live.core.drivers.deferral import Waits
 from berth.live.core.kernels import Placed
 from berth.live.core.records import Outcome
@@ -31,15 +31,12 @@ __all__ = ["PLAIN", "OneClassDispatcher", "PlainDispatcher"]
 
 PLAIN = {"slurm": ORDER, "kubernetes": SPREAD, "pack": PACK, "ray": FILL}
 """Plain schedulers and their rules of placement."""
-RUNNING = frozenset({"starting", "running", "ending"})
 LOOK, FIRST_RETRY, LONGEST_RETRY, GROWTH = 1.0, 0.1, 1.0, 1.5
 """Seconds between two looks of Ray, the first and the longest pause between two tries of a group, and its growth."""
 
 
 class PlainDriver:
     """Places jobs as a plain scheduler does; learns nothing and never waits for faster servers."""
-
-    gathers, decides = False, True
 
     def __init__(self, rule: int, one_class: str | None = None) -> None:
         self._rule, self._one_class, self.waits = rule, one_class, Waits()
@@ -52,10 +49,9 @@ class PlainDriver:
 
         shapes = np.zeros(int(gangs.shape.max()) + 1, dtype=bool)
         placed = Placed(whole(rows), whole(rows), whole(rows), whole(rows), whole(1), shapes)
-        servers = [record.server.labels.get(self._one_class or "", "") for record in view.state.servers.values()]
-        group = np.unique(servers, return_inverse=True)[1].reshape(-1)
-        notes = np.zeros(len(servers), dtype=bool)
-        start_plainly(gangs, view.reach, group, view.weight, view.free.copy(), self._rule, notes, placed)
+        _, value = view.state.label(self._one_class or "")
+        notes = np.zeros(len(value), dtype=bool)
+        start_plainly(gangs, view.reach, value + 1, view.weight, view.free.copy(), self._rule, notes, placed)
         size = int(placed.size[0])
         return Placing(placed.job[:size], placed.role[:size], placed.server[:size], placed.count[:size])
 
@@ -103,7 +99,7 @@ class RetryingDriver(PlainDriver):
         failed = [names[i] for i in chosen if i not in started]
         for retry in (self._retries[name] for name in failed):
             retry.due, retry.pause = now + retry.pause, min(retry.pause * GROWTH, LONGEST_RETRY)
-        if not started and not any(record.phase in RUNNING for record in view.state.jobs.values()):
+        if not started and not len(view.state.table.running.rows):
             self._never.update(failed)
         return placing
 
@@ -125,17 +121,14 @@ class PlainDispatcher(Dispatcher):
         if policy in PLAIN:
             kind = RetryingDriver if policy == "ray" else PlainDriver
             return kind(PLAIN[policy], self.one_class)
-        driver = super()._make_driver(policy)
-        if driver is not None:
-            driver.decides = True
-        return driver
+        return None if policy == FALLBACK else make_driver(policy, self.seed, self.memory, bare=True)
 
     @property
     def next_look(self) -> float:
-        driver, jobs = self._driver, self.state.jobs.values()
+        driver = self._driver
         if not isinstance(driver, RetryingDriver) or driver.is_stuck:
             return math.inf
-        return driver.next_look if any(record.phase == "waiting" for record in jobs) else math.inf
+        return driver.next_look if self.state.table.waiting else math.inf
 
 
 class OneClassDispatcher(PlainDispatcher):

@@ -138,7 +138,7 @@ def run(
     if runner.plain or runner.mode == "alone":
         kind = PlainDispatcher if stream.mixes else OneClassDispatcher
     queues = Queues(aging=0.0, patience=PATIENCE if runner.plain else patience)
-    dispatcher = kind(runner.policy, seed=seed, queues=queues, learn_by=runner.by, **settings)
+    dispatcher = kind(runner.policy, seed=seed, queues=queues, learn_by=runner.by, units=stream.units, **settings)
     if runner.mode == "told":
         tell(dispatcher, stream, seed)
     played = play(dispatcher, cluster, [Submitted(gang.arrival, job_of(gang, stream)) for gang in gangs])

@@ -23,7 +23,7 @@ from berth.live.twin.plain import PLAIN
 from berth.live.twin.rehearse import Rehearsal
 from berth.live.twin.runs import PATIENCE, Runner
 from berth.live.twin.streams import CLASS, ClassStream, Stream
-from berth.live.twin.traces import OTHERS, TraceStream, trace_gangs
+from berth.live.twin.traces import OTHERS, TraceStream, fine_units, in_units, trace_gangs
 from berth.traces.folder import trace_beside
 from berth.traces.throughputs import read_gavel
 
@@ -177,11 +177,14 @@ class RehearsalFile(Part):
             )
         if self.trace is not None:
             log = self.trace
-            gangs = tuple(trace_gangs(trace_beside(self._folder, log.file), log.types or {OTHERS: {}}, log.jobs))
+            file, servers = trace_beside(self._folder, log.file), self.there()
+            units = fine_units(servers)
+            gangs = tuple(trace_gangs(file, log.types or {OTHERS: {}}, log.jobs, units))
             if log.types is None:
                 shape = len(gangs), 0.0, log.luck, log.server_spread
-                return TrainingTrace(read_gavel(), self.there(), *shape, gangs)
-            return TraceStream(gangs, self.there(), log.types, log.luck, log.server_spread)
+                return TrainingTrace(read_gavel(), servers, *shape, gangs)
+            servers = tuple(in_units(server, units) for server in servers)
+            return TraceStream(gangs, servers, log.types, log.luck, log.server_spread, units=units)
         drawn = self.stream
         assert drawn is not None
         return ClassStream(

@@ -73,6 +73,11 @@ class Stream(Protocol):
         ...
 
     @property
+    def units(self) -> Amounts:
+        """Whole numbers in one unit of resources: thousandths, where nothing is said."""
+        ...
+
+    @property
     def mixes(self) -> bool:
         """Whether a plain scheduler places a gang on servers of several classes."""
         ...
@@ -132,6 +137,7 @@ class ClassStream:
     effect: float = 0.0
     demand: Amounts = field(default_factory=lambda: {"cpu": MILLI})
     mixes: bool = True
+    units: Amounts = field(default_factory=dict)
 
     @property
     def speeds(self) -> Speeds:

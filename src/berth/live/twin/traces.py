@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +17,14 @@ from berth.live.twin.streams import Gang, Speeds, server_effects
 from berth.random import stream
 from berth.traces.formats import load_trace
 
-__all__ = ["OTHERS", "TraceStream", "trace_gangs"]
+__all__ = ["OTHERS", "TraceStream", "fine_units", "in_units", "trace_gangs"]
 
 OTHERS = "others"
 """Stands for all kinds of jobs of which no speeds are stated."""
 SHORTEST = 1e-3
 """Seconds that a job of the trace runs at least."""
+BITS = 40
+"""An amount is told from another that differs by 2 ** -BITS of the largest machine."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class TraceStream:
     luck: float = 0.1
     effect: float = 0.0
     mixes: bool = True
+    units: Amounts = field(default_factory=dict)
 
     @property
     def demand(self) -> Amounts:
@@ -58,8 +62,32 @@ class TraceStream:
         return server_effects(self.servers, self.effect, seed)
 
 
-def trace_gangs(path: Path, types: Mapping[str, Mapping[str, float]], first: int | None = None) -> Iterator[Gang]:
-    """The jobs of a trace that ran, in the order of arrival; the type of a job is its kind."""
+def fine_units(servers: Iterable[Server]) -> dict[str, int]:
+    """Whole numbers in one unit of each resource: a thousand times a power of two, so that servers are not rounded.
+
+    >>> fine_units([Server("n1", {"cpu": 1000}), Server("n2", {"cpu": 500, "memory": 2**50})])
+    {'cpu': 2147483648000, 'memory': 1000}
+    """
+    most: dict[str, int] = {}
+    for server in servers:
+        for name, milli in server.capacity.items():
+            most[name] = max(most.get(name, 0), milli)
+    return {name: MILLI << max(BITS + 1 - milli.bit_length(), 0) for name, milli in most.items()}
+
+
+def in_units(server: Server, units: Amounts) -> Server:
+    """A server with its capacity in these units."""
+    return replace(server, capacity={name: milli * (units[name] // MILLI) for name, milli in server.capacity.items()})
+
+
+def trace_gangs(
+    path: Path, types: Mapping[str, Mapping[str, float]], first: int | None = None, units: Amounts | None = None
+) -> Iterator[Gang]:
+    """The jobs of a trace that ran, in the order of arrival; the type of a job is its kind.
+
+    Requests are counted in `units`, rounded down so that three thirds fit, but none to nothing.
+    """
+    units = units or {}
     trace = load_trace(path)
     rows = trace.jobs.filter(trace.jobs["run_s"].is_not_null() & trace.jobs["submit_s"].is_not_null()).sort("submit_s")
     if not len(rows):
@@ -72,6 +100,10 @@ def trace_gangs(path: Path, types: Mapping[str, Mapping[str, float]], first: int
             expected = f"speeds of this kind of job under types, or of {OTHERS}"
             raise InvalidInput(expected, value=kind, key="trace.types", file=str(path))
         work = max(row["run_s"], SHORTEST)
-        demand = {one.name: round(MILLI * row[one.name]) for one in trace.resources if row[one.name]}
+        demand = {
+            one.name: max(int(Fraction(repr(row[one.name])) * units.get(one.name, MILLI)), 1)
+            for one in trace.resources
+            if row[one.name]
+        }
         seconds = {name: work / speed for name, speed in speeds.items()}
         yield Gang(f"g{i}", kind, row["pieces"] or 1, row["submit_s"] - start, work, seconds, demand=demand)

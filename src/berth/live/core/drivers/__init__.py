@@ -8,40 +8,19 @@ problem and policy anew, and shows the policy the remembered runs.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any
 
 from berth.errors import InvalidInput, UnknownName
 from berth.families import FAMILIES
 from berth.live.core import COMPLETION, LIVE
+from berth.live.core.drivers.base import Driver, proposed
 from berth.live.core.drivers.completion import CompletionDriver
 from berth.live.core.drivers.deferral import Waits
+from berth.live.core.drivers.wrappers import Deferring, Gathering, Leveled
 from berth.live.core.records import Outcome
-from berth.live.core.view import Placing, View
 from berth.registry import PolicySpec
 
-__all__ = ["Driver", "driver_of", "make_driver"]
-
-
-class Driver(Protocol):
-    """The interface through which the dispatcher uses a policy."""
-
-    gathers: bool = True
-    """Whether to gather gangs on the fewest servers; False if the policy scatters them on purpose."""
-    decides: bool = False
-    """Whether its decisions are final: no gang is gathered, and no job is deferred."""
-    waits: Waits
-    """Defers jobs that complete earlier on faster servers."""
-
-    def propose(self, view: View, /) -> Placing:
-        """Which jobs of the view start now, and where."""
-        ...
-
-    def learn(self, outcome: Outcome, /) -> None:
-        """Learn from the end of a job."""
-        ...
-
-    def warm(self) -> None:
-        """Compile what made-up decisions do not reach."""
+__all__ = ["Driver", "driver_of", "make_driver", "proposed"]
 
 
 def driver_of(spec: PolicySpec) -> Any:
@@ -50,14 +29,26 @@ def driver_of(spec: PolicySpec) -> Any:
     return None if family is None else family.driver
 
 
-def make_driver(policy: str, seed: int, memory: Iterable[Outcome]) -> Driver:
-    """The driver of a policy, given as a user writes it.
+def make_driver(
+    policy: str,
+    seed: int,
+    memory: Iterable[Outcome],
+    *,
+    bare: bool = False,
+    waits: Waits | None = None,
+    mixes: bool = True,
+) -> Driver:
+    """The driver of a policy, given as a user writes it, in its wrappers.
 
-    >>> type(make_driver("best-fit", 0, [])).__name__
-    'PlacementDriver'
+    A `bare` policy decides as in the lab: gangs are not gathered on few servers, and no job is deferred. `mixes` is for
+    `completion`.
+
+    >>> print(make_driver("best-fit", 0, []))
+    Leveled(Deferring(Gathering(best-fit)))
     """
+    waits = waits or Waits()
     if policy == COMPLETION:
-        return CompletionDriver()
+        return Leveled(CompletionDriver(waits, mixes=mixes))
     try:
         spec = PolicySpec.parse(policy)
     except UnknownName as error:
@@ -68,7 +59,8 @@ def make_driver(policy: str, seed: int, memory: Iterable[Outcome]) -> Driver:
     if driver is None:
         *names, last = reversed(FAMILIES)
         raise InvalidInput(f"a policy of the {', '.join(names)} or {last} family", value=policy, key="policy")
-    made: Driver = driver(spec, seed, memory)
-    made.waits = Waits()
-    made.gathers = not getattr(spec.load(), "scatters", False)
-    return made
+    made: Driver = driver(spec, seed, memory, waits)
+    if bare:
+        return Leveled(made)
+    # policies that draw servers at random or spread tasks on purpose keep their places
+    return Leveled(Deferring(made if getattr(spec.load(), "scatters", False) else Gathering(made)))

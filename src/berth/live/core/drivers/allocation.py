@@ -17,8 +17,9 @@ import numpy as np
 
 from berth.families.allocation.problem import AllocationOutcome, AllocationProblem, AllocationSlot
 from berth.families.allocation.utility import Utilities
-from berth.live.core.drivers import Driver
-from berth.live.core.drivers.fleet import ServerFleet, fleet_of, forget_old, reach_of
+from berth.live.core.drivers.base import Driver
+from berth.live.core.drivers.deferral import Waits
+from berth.live.core.drivers.fleet import ServerFleet, asked_by_servers, fleet_of, forget_old, reach_of
 from berth.live.core.records import JobRecord, Outcome
 from berth.live.core.view import Placing, View, rest_in_order
 from berth.model import Instance, Ints, JobType
@@ -39,8 +40,8 @@ Kind = tuple[str, tuple[Any, ...]]
 class AllocationDriver(Driver):
     """Shows an allocation policy one job of each type at a time, until it starts no more."""
 
-    def __init__(self, spec: PolicySpec, seed: int, memory: Iterable[Outcome]) -> None:
-        self._spec, self._seed = spec, seed
+    def __init__(self, spec: PolicySpec, seed: int, memory: Iterable[Outcome], waits: Waits) -> None:
+        self._spec, self._seed, self.waits = spec, seed, waits
         self._key: object = None
         self._kinds: dict[Kind, JobRecord] = {}
         self._problem: AllocationProblem | None = None
@@ -48,11 +49,17 @@ class AllocationDriver(Driver):
         self._fleet: ServerFleet | None = None
         self._slot = 0
 
+    def __str__(self) -> str:
+        return str(self._spec)
+
     def learn(self, outcome: Outcome, /) -> None:
         """Learn nothing: this family learns from arrivals, which it sees when it decides."""
 
     def propose(self, view: View, /) -> Placing:
         """Ask until no more job starts, then place jobs of several roles."""
+        return asked_by_servers(view, self._proposed)
+
+    def _proposed(self, view: View) -> Placing:
         waiting: dict[Kind, list[int]] = {}
         others = []
         for i, record in enumerate(view.records):

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from berth.live.core import COMPLETION
 from berth.live.core.drivers.deferral import Waits, paces_of
 from berth.live.core.kernels import Placed, complete_in_order
 from berth.live.core.records import Outcome
+from berth.live.core.runtimes import works
 from berth.live.core.speeds import EQUAL
 from berth.live.core.view import ROWS, Placing, View
 
@@ -26,11 +28,11 @@ COUNTED = 10
 class CompletionDriver:
     """Decides by expected completion alone. Without `mixes`, a gang takes servers of one speed tier."""
 
-    gathers, decides = False, True
-    mixes = True
+    def __init__(self, waits: Waits, *, mixes: bool = True) -> None:
+        self.waits, self.mixes = waits, mixes
 
-    def __init__(self) -> None:
-        self.waits = Waits()
+    def __str__(self) -> str:
+        return COMPLETION
 
     def warm(self) -> None:
         """Do nothing: made-up decisions reach all kernels."""
@@ -40,16 +42,15 @@ class CompletionDriver:
 
     def propose(self, view: View, /) -> Placing:
         """Which jobs start now, and where."""
-        gangs, records = view.gangs, view.records
-        if not records:
+        gangs, rows = view.gangs, view.rows
+        if not len(rows):
             return Placing.nothing()
-        paces, kind = paces_of(view, records)
+        paces, kind = paces_of(view, rows)
         paces = paces._replace(mixes=self.mixes)
-        work = view.learned.work
-        seconds = np.array([work(record.job) for record in records], dtype=np.float64)
+        seconds = works(view.state.table, rows, view.learned)
         free = np.where(view.usable[:, None], view.free, 0)
-        rows = int(min(np.minimum(gangs.most, len(free) + 1).sum() + len(gangs.minimum), ROWS))
-        job, role, server, count = (np.zeros(rows, dtype=np.int64) for _ in range(4))
+        most = int(min(np.minimum(gangs.most, len(free) + 1).sum() + len(gangs.minimum), ROWS))
+        job, role, server, count = (np.zeros(most, dtype=np.int64) for _ in range(4))
         failed = np.zeros(int(gangs.shape.max()) + 1, dtype=bool)
         placed = Placed(job, role, server, count, np.zeros(1, dtype=np.int64), failed)
         releases = self.waits.releases(view)

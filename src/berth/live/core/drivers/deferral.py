@@ -15,18 +15,17 @@ Axes: n jobs, R servers, K resources, T types, L tiers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from berth.live.core.kernels import Paces, Placed, Releases, ends_later
 from berth.live.core.overdue import overdue_runs
-from berth.live.core.records import JobRecord
-from berth.live.core.runtimes import remaining
+from berth.live.core.runtimes import elapsed, remaining, run_times, works
+from berth.live.core.shapes import part
 from berth.live.core.speeds import EQUAL, Learned
-from berth.live.core.view import Placing, View, holdings
-from berth.live.core.waiting import part
+from berth.live.core.table import Running
+from berth.live.core.view import Placing, View
 from berth.model import Floats, Ints
 
 __all__ = ["Waits", "paces_of"]
@@ -37,11 +36,10 @@ HALF = 0.5
 """The quantile of remaining run times."""
 
 
-def paces_of(view: View, records: Sequence[JobRecord]) -> tuple[Paces, Ints]:
-    """The speed tiers of servers for the types of these jobs, and the number of each job's type (n,)."""
+def paces_of(view: View, rows: Ints) -> tuple[Paces, Ints]:
+    """The speed tiers of servers for the types of jobs, by their rows, and the number of each job's type (n,)."""
     learned = view.learned
-    types: dict[str, int] = {}
-    kind = np.array([types.setdefault(record.job.type, len(types)) for record in records], dtype=np.int64)
+    types, kind = view.state.table.types(rows)
     tiers = [learned.tiers(type_) for type_ in types]
     pace = np.zeros((len(types), max((len(one) for _, one in tiers), default=1)))
     for row, (_, one) in enumerate(tiers):
@@ -50,52 +48,26 @@ def paces_of(view: View, records: Sequence[JobRecord]) -> tuple[Paces, Ints]:
     return Paces(tier, pace, np.array([learned.apart(type_) for type_ in types])), kind
 
 
-def _running(view: View) -> list[JobRecord]:
-    return [record for record in view.state.jobs.values() if record.places]
-
-
-def _elapsed(view: View, running: Sequence[JobRecord]) -> Floats:
-    """How long each has run."""
-    began = np.array([record.since if record.started is None else record.started for record in running])
-    return np.maximum(view.time - began, 0.0)
-
-
-def _expected(learned: Learned, running: Sequence[JobRecord], server: Ints, each: Ints) -> Floats:
-    """The expected run time of each running job on the servers that it has."""
-    if not running:
-        return np.zeros(0)
-    types: dict[str, int] = {}
-    kind = np.array([types.setdefault(record.job.type, len(types)) for record in running], dtype=np.int64)
-    first = np.concatenate([[0], np.cumsum(each)[:-1]])
-    speed = np.stack([learned.speeds(type_) for type_ in types])[np.repeat(kind, each), server]
-    several = np.maximum.reduceat(server, first) > np.minimum.reduceat(server, first)
-    apart = np.array([learned.apart(type_) for type_ in types])[kind]
-    slowest = np.minimum.reduceat(speed, first) * np.where(several, apart, 1.0)
-    seconds: Floats = np.array([learned.work(record.job) for record in running]) / slowest
-    return seconds
-
-
 class Waits:
-    """The expected releases of running jobs; what is known of a job's places is cached while it has them."""
+    """The expected releases of running jobs."""
 
     def __init__(self) -> None:
-        self._held: dict[str, tuple[object, Ints, Ints]] = {}
         self._releases: Releases | None = None
         self._spread: dict[str, float] = {}
         self._spread_of: tuple[Learned | None, int] = None, -1
-        self._begun: tuple[Learned, Sequence[JobRecord], Ints, Ints, Floats] | None = None
-        """At the beginning of the decision: speeds, running jobs, their servers, how many each has, and run times."""
+        self._begun: tuple[Learned, Running, Floats] | None = None
+        """At the beginning of the decision: speeds, running jobs, and how long they are expected to run."""
         self._supposed: tuple[Learned, int, object, Learned] | None = None
         """The assumed speeds of the last decision: from which speeds, at which version, and by which running jobs."""
 
     def begin(self, view: View) -> View:
         """Begin a decision, with the current running jobs; returns the view, with the speeds that they suggest."""
         self._releases = None
-        learned, running = view.state.learned, _running(view)
-        server, each = self._places(view, running)
-        seconds = _expected(learned, running, server, each)
-        self._begun = learned, running, server, each, seconds
-        key, told = overdue_runs(learned, running, seconds, _elapsed(view, running))
+        table, learned = view.state.table, view.state.learned
+        running = table.running
+        seconds = run_times(table, running, learned)
+        self._begun = learned, running, seconds
+        key, told = overdue_runs(table, learned, running, seconds, elapsed(running, view.time))
         if not told:
             return view
         if self._supposed is None or self._supposed[:3] != (learned, learned.version, key):
@@ -109,52 +81,30 @@ class Waits:
         return self._releases
 
     def _coming(self, view: View) -> Releases:
-        state = view.state
         if self._begun is None:
             self.begin(view)
         assert self._begun is not None
-        known, running, server, each, seconds = self._begun
+        known, running, seconds = self._begun
         if view.learned is not known:
-            seconds = _expected(view.learned, running, server, each)
-        held = [self._held[record.job.id] for record in running]
-        left = np.repeat(self._left(view, running, seconds), each)
+            seconds = run_times(view.state.table, running, view.learned)
+        left = np.repeat(self._left(view, running, seconds), running.places)
         size, order = len(left), np.argsort(left, kind="stable")
         time, where = np.zeros(size + SPARE), np.zeros(size + SPARE, dtype=np.int64)
-        much = np.zeros((size + SPARE, len(state.resources)), dtype=np.int64)
-        time[:size], where[:size] = left[order], server[order]
-        if size:
-            much[:size] = np.concatenate([amount for _, _, amount in held])[order]
+        much = np.zeros((size + SPARE, len(view.state.resources)), dtype=np.int64)
+        time[:size], where[:size], much[:size] = left[order], running.server[order], running.amount[order]
         return Releases(time, where, much, np.array([size], dtype=np.int64))
 
-    def _places(self, view: View, running: Sequence[JobRecord]) -> tuple[Ints, Ints]:
-        """The servers of running jobs, one job after another, and how many each has; holdings are cached."""
-        before, self._held = self._held, {}
-        new = [record for record in running if before.get(record.job.id, (None,))[0] is not record.places]
-        whose, server, amount = holdings(view.state, new)
-        first = np.searchsorted(whose, np.arange(len(new) + 1)).tolist()
-        for i, record in enumerate(new):
-            rows = slice(first[i], first[i + 1])
-            self._held[record.job.id] = record.places, server[rows], amount[rows]
-        for record in running:
-            self._held.setdefault(record.job.id, before.get(record.job.id, (None, whose, amount)))
-        servers = [self._held[record.job.id][1] for record in running]
-        each = np.array([len(one) for one in servers], dtype=np.int64)
-        return np.concatenate(servers) if servers else np.zeros(0, dtype=np.int64), each
-
-    def _left(self, view: View, running: Sequence[JobRecord], seconds: Floats) -> Floats:
+    def _left(self, view: View, running: Running, seconds: Floats) -> Floats:
         """The remaining seconds of jobs that are expected to run `seconds`: the median, given how long each has run."""
-        if not running:
-            return np.zeros(0)
-        learned = view.learned
+        learned, table = view.learned, view.state.table
         if self._spread_of != (learned, learned.version):
             self._spread_of, self._spread = (learned, learned.version), {}
-        new = {record.job.type for record in running} - self._spread.keys()
+        types, kind = table.types(running.rows)
+        new = set(types) - self._spread.keys()
         self._spread.update(learned.deviations(new) if new else {})
-        wide = np.array([self._spread[record.job.type] for record in running])
-        elapsed = _elapsed(view, running)
-        left = remaining(seconds, wide, elapsed, HALF)
-        limit = np.array([np.inf if record.job.limit is None else record.job.limit for record in running])
-        ends: Floats = np.minimum(left, np.maximum(limit - elapsed, 0.0))
+        wide = np.array([self._spread[type_] for type_ in types])[kind]
+        past, (*_, limit) = elapsed(running, view.time), table.said(running.rows)
+        ends: Floats = np.minimum(remaining(seconds, wide, past, HALF), np.maximum(limit - past, 0.0))
         return ends
 
     def divided(self, view: View, placing: Placing) -> tuple[Placing, Ints]:
@@ -179,14 +129,13 @@ class Waits:
         jobs = np.unique(placing.job)
         rows = np.argsort(placing.job, kind="stable")
         gangs = part(view.gangs, jobs)
-        records = [view.records[i] for i in jobs.tolist()]
-        paces, kind = paces_of(view, records)
+        paces, kind = paces_of(view, view.rows[jobs])
         number = np.searchsorted(jobs, placing.job[rows])
         role = placing.role[rows] - (view.gangs.start[jobs] - gangs.start[:-1])[number]
         size = np.array([len(rows)], dtype=np.int64)
         given = Placed(number, role, placing.server[rows], placing.count[rows], size, np.zeros(1, dtype=bool))
         first = np.searchsorted(number, np.arange(len(jobs) + 1))
-        work = np.array([view.learned.work(record.job) for record in records], dtype=np.float64)
+        work = works(view.state.table, view.rows[jobs], view.learned)
         free = np.where(view.usable[:, None], view.free, 0)
         ends = ends_later(gangs, kind, work, view.reach, free, paces, self.releases(view), given, first, EQUAL)
         return jobs, ends

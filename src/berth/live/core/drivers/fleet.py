@@ -5,30 +5,31 @@ Axes: R servers, K resources, C sets of servers.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Hashable, Mapping
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from berth.files.quantities import MILLI
-from berth.live.core.view import View, having
+from berth.live.core.view import Placing, View, rest_in_order
 from berth.model import Cluster, Floats, Ints, Resource
 
-__all__ = ["ServerFleet", "fleet_of", "forget_old", "reach_of"]
+__all__ = ["ServerFleet", "asked_by_servers", "asked_past_blocked", "fleet_of", "forget_old", "reach_of"]
 
 LARGE = 4096.0
 """If the largest server has more units of a resource than this, the resource is counted in larger units."""
 KINDS = 64
 """The most job kinds without a waiting job that a problem has when it is built."""
+SETS = 8
+"""The most sets of allowed servers that a policy is asked about one after another."""
 Kind = TypeVar("Kind", bound=Hashable)
 Known = TypeVar("Known")
 
 
 @dataclass(frozen=True, eq=False)
 class ServerFleet:
-    """The servers of a problem; `unit` (K,) is how many thousandths of each resource are 1 in it.
+    """The servers of a problem; `unit` (K,) is how many whole numbers of each resource are 1 in it.
 
     Units are 1000 times powers of two, so that no amount is rounded. `key` changes whenever the fleet does.
     """
@@ -45,21 +46,71 @@ class ServerFleet:
 
 
 def fleet_of(view: View) -> ServerFleet:
-    """The fleet of a view."""
-    most = view.capacity.max(axis=0, initial=0) / MILLI
+    """The fleet of a view; made once, until servers change."""
+    return view.state.known("fleet", lambda: _fleet(view))
+
+
+def _fleet(view: View) -> ServerFleet:
+    most = view.capacity.max(axis=0, initial=0) / view.unit
     steps = np.ceil(np.log2(np.maximum(most / LARGE, 1.0)) / 10.0)
-    unit = MILLI * 2.0 ** (10.0 * steps)
-    records = view.state.servers.values()
-    speed = np.array([record.server.speed for record in records])
+    unit = view.unit * 2.0 ** (10.0 * steps)
+    speed = view.state.speed.copy()
     cluster = Cluster(tuple(Resource(name) for name in view.resources), view.servers, view.capacity / unit)
-    labels = tuple(tuple(sorted(record.server.labels.items())) for record in records)
+    labels = tuple(tuple(sorted(record.server.labels.items())) for record in view.state.servers.values())
     key = (view.servers, view.capacity.tobytes(), view.resources, speed.tobytes(), labels)
     return ServerFleet(cluster, unit, speed, key)
 
 
 def reach_of(view: View, needs: Mapping[str, str]) -> NDArray[np.bool_]:
     """The servers (R,) with these labels, whether or not they may be used now."""
-    return having(view.state, tuple(sorted(needs.items())))
+    return view.state.having(tuple(sorted(needs.items())))
+
+
+def asked_by_servers(view: View, propose: Callable[[View], Placing]) -> Placing:
+    """What a policy starts that has one set of servers for all jobs: it is asked about each set of allowed servers.
+
+    The set of the first job comes first; jobs of sets after the first `SETS` are placed in order in the end.
+    """
+    if view.allowed is None:
+        return propose(view)
+    free, parts = view.free.copy(), list[Placing]()
+    numbers, first, row = np.unique(view.allowed.row, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    for number in order[:SETS].tolist():
+        chosen = np.flatnonzero(row == number)
+        part = view.only(chosen, free).within(view.allowed.servers[numbers[number]])
+        placing = view.whole(chosen, propose(replace(part, allowed=None)))
+        np.subtract.at(free, placing.server, placing.count[:, None] * view.gangs.demand[placing.role])
+        parts.append(placing)
+        if (free < 0).any():  # the dispatcher's check reports it
+            return Placing.joined(parts)
+    rest = np.flatnonzero(np.isin(row, order[SETS:]))
+    return Placing.joined([*parts, rest_in_order(view, rest, free)] if len(rest) else parts)
+
+
+def asked_past_blocked(view: View, propose: Callable[[View], Placing]) -> Placing:
+    """What a policy starts whose first waiting job may hold back the others: not where it may not start itself.
+
+    So while the first job that waits may use only some servers, the policy is asked about the others again, for the
+    rest of the servers.
+    """
+    placing = propose(view)
+    if view.allowed is None:
+        return placing
+    free, parts, there = view.free.copy(), [placing], view.usable
+    left = np.arange(len(view.records))
+    while not view.enough():
+        np.subtract.at(free, placing.server, placing.count[:, None] * view.gangs.demand[placing.role])
+        left = left[~np.isin(left, placing.job)]
+        if not len(left) or (free < 0).any():  # the dispatcher's check reports it
+            break
+        there = there & ~view.allowed.servers[view.allowed.row[left[0]]]
+        left = left[(view.reach[:, there] & (free[there] > 0).any(axis=1)).any(axis=1)[view.gangs.reach[left]]]
+        if not len(left):
+            break
+        placing = view.whole(left, propose(view.only(left, free).within(there)))
+        parts.append(placing)
+    return Placing.joined(parts)
 
 
 def forget_old(kinds: dict[Kind, Known], waiting: Collection[Kind], most: int = KINDS) -> None:

@@ -12,9 +12,9 @@ from __future__ import annotations
 import numpy as np
 
 from berth.live.core.kernels import Gangs, Placed, gather
+from berth.live.core.shapes import part
 from berth.live.core.speeds import EQUAL
 from berth.live.core.view import Placing, View
-from berth.live.core.waiting import part
 from berth.model import Ints
 
 __all__ = ["gathered"]

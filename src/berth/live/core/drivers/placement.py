@@ -9,10 +9,9 @@ Axes: n jobs, R servers, K resources.
 
 from __future__ import annotations
 
-import copy
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,12 +25,13 @@ from berth.families.placement.problem import (
     PlacementSlot,
     Tasks,
 )
-from berth.live.core.drivers import Driver
-from berth.live.core.drivers.fleet import ServerFleet, fleet_of, reach_of
-from berth.live.core.jobs import Place
-from berth.live.core.records import JobRecord, Outcome
+from berth.live.core.drivers.base import Driver
+from berth.live.core.drivers.deferral import Waits
+from berth.live.core.drivers.fleet import ServerFleet, asked_by_servers, asked_past_blocked, fleet_of, reach_of
+from berth.live.core.records import Outcome
+from berth.live.core.runtimes import works
 from berth.live.core.view import Placing, View, rest_in_order
-from berth.model import Floats, Instance, Ints, JobType
+from berth.model import Instance, Ints, JobType
 from berth.random import stream
 from berth.registry import PolicySpec
 
@@ -42,16 +42,19 @@ SOON = 1.0
 """The earliest time, in seconds, after which an occupied place may be free."""
 ENDED = 10_000
 """The most ends that are reported with a slot."""
-Needs = tuple[tuple[str, str], ...]
+PORTS = 64
+"""The most ports that a problem keeps when a new one comes; beyond that, only those of waiting jobs."""
+Port = tuple[tuple[tuple[str, str], ...], bytes]
+"""Needed labels, and the allowed servers, empty where these are all."""
 
 
 class PlacementDriver(Driver):
     """Shows a placement policy the current queue."""
 
-    def __init__(self, spec: PolicySpec, seed: int, memory: Iterable[Outcome]) -> None:
-        self._spec, self._seed = spec, seed
+    def __init__(self, spec: PolicySpec, seed: int, memory: Iterable[Outcome], waits: Waits) -> None:
+        self._spec, self._seed, self.waits = spec, seed, waits
         self._key: object = None
-        self._ports: dict[Needs, int] = {(): 0}
+        self._ports: dict[Port, int] = {((), b""): 0}
         self._fleet: ServerFleet | None = None
         self._policy: Any = None
         self._slot = 0
@@ -59,16 +62,11 @@ class PlacementDriver(Driver):
         """The policy knows only single tasks that may use any server."""
         self._exact = False
         """The policy treats the expected ends of jobs as exact."""
-        self._held: dict[str, tuple[tuple[Place, ...], Ints, Floats, float]] = {}
         self._ended: deque[int] = deque(maxlen=ENDED)
         self._value = 0.0
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """A copy that shares what is known of running jobs, which is replaced and never changed."""
-        memo[id(self._held)] = dict(self._held)
-        made = copy.copy(self)
-        vars(made).update({name: copy.deepcopy(value, memo) for name, value in vars(self).items()})
-        return made
+    def __str__(self) -> str:
+        return str(self._spec)
 
     def learn(self, outcome: Outcome, /) -> None:
         """Keep the end of a job, to report it with the next slot."""
@@ -81,6 +79,10 @@ class PlacementDriver(Driver):
         """The policy's answer, then the jobs that it cannot be asked about."""
         if self._policy is None:
             self._build(view)
+        asked = asked_by_servers if self._single else asked_past_blocked
+        return asked(view, self._proposed)
+
+    def _proposed(self, view: View) -> Placing:
         plain = self._known(view)
         chosen = np.flatnonzero(plain)
         left = view.free.copy()
@@ -119,14 +121,17 @@ class PlacementDriver(Driver):
     def _prepare(self, view: View, chosen: Ints) -> Ints:
         """The ports of these jobs, with a problem and a policy that know them."""
         _, first, which = np.unique(view.gangs.reach[chosen], return_index=True, return_inverse=True)
-        port = np.zeros(len(first), dtype=np.int64)
-        known = len(self._ports)
-        for i in np.argsort(first).tolist():
-            needs = tuple(sorted(view.records[chosen[first[i]]].job.needs.items()))
-            port[i] = self._ports.setdefault(needs, len(self._ports))
-        if known < len(self._ports) or fleet_of(view).key != self._key:
+        wanted = [_port(view, place) for place in chosen[np.sort(first)].tolist()]
+        new, changed = any(port not in self._ports for port in wanted), fleet_of(view).key != self._key
+        full = new and len(self._ports) + len(wanted) > PORTS
+        if full or changed:
+            kept = (port for port in self._ports if not any(port) or (not full and not port[1]))
+            self._ports = {port: number for number, port in enumerate(kept)}
+        for port in wanted:
+            self._ports.setdefault(port, len(self._ports))
+        if new or changed:
             self._build(view)
-        ports: Ints = port[which]
+        ports: Ints = np.array([self._ports[_port(view, place)] for place in chosen[first].tolist()])[which.reshape(-1)]
         return ports
 
     def _build(self, view: View) -> None:
@@ -143,7 +148,7 @@ class PlacementDriver(Driver):
             else:
                 self._single, self._exact = attempt > 0, asked.exact
                 break
-        self._key, self._fleet, self._held = fleet.key, fleet, {}
+        self._key, self._fleet = fleet.key, fleet
 
     def _shown(self, view: View, chosen: Ints, ports: Ints) -> PlacementSlot:
         fleet = self._fleet or fleet_of(view)
@@ -170,32 +175,24 @@ class PlacementDriver(Driver):
             fleet.amounts(view.free),
             np.full(len(view.servers), np.inf),
             view.usable,
-            _lumped(view, fleet, self._running(view, fleet)) if self._exact else self._running(view, fleet),
+            _lumped(view, fleet, _running(view, fleet)) if self._exact else _running(view, fleet),
         )
 
-    def _running(self, view: View, fleet: ServerFleet) -> Berths:
-        """Running jobs, a row for each place; what is known of a job's places is cached while it has them."""
-        whole, work = np.int64, view.learned.work
-        before, self._held = self._held, {}
-        records = [record for record in view.state.jobs.values() if record.places]
-        for record in records:
-            known = before.get(record.job.id)
-            if known is None or known[0] is not record.places:
-                known = record.places, *_places(view, fleet, record)
-            self._held[record.job.id] = known
-        held = list(self._held.values())
-        count = np.array([len(places) for places, *_ in held], dtype=whole)
-        began = np.array([r.since if r.started is None else r.started for r in records])
-        seconds = np.array([r.job.said_seconds or work(r.job) for r in records])
-        slowest = np.array([slow for *_, slow in held])
-        none = [np.zeros(0, dtype=whole)], [np.zeros((0, len(view.resources)))]
-        return Berths(
-            np.repeat(np.array([r.number for r in records], dtype=whole), count),
-            np.concatenate([servers for _, servers, _, _ in held] or none[0]),
-            np.repeat(began, count),
-            np.repeat(began + seconds / slowest, count),
-            np.concatenate([demand for _, _, demand, _ in held] or none[1]),
-        )
+
+def _running(view: View, fleet: ServerFleet) -> Berths:
+    """Running jobs, a row for each place."""
+    table, running = view.state.table, view.state.table.running
+    _, estimate, limit = table.said(running.rows)
+    said = np.where(estimate > 0, estimate, limit)
+    seconds = np.where(np.isfinite(said), said, works(table, running.rows, view.learned))
+    slowest = np.minimum.reduceat(fleet.speed[running.server], running.start[:-1]) if len(seconds) else seconds
+    return Berths(
+        table.number(running.rows)[running.job],
+        running.server,
+        running.began[running.job],
+        (running.began + seconds / slowest)[running.job],
+        fleet.amounts(running.amount),
+    )
 
 
 def _lumped(view: View, fleet: ServerFleet, held: Berths) -> Berths:
@@ -210,23 +207,21 @@ def _lumped(view: View, fleet: ServerFleet, held: Berths) -> Berths:
     return Berths(np.full(len(servers), -1), servers, np.full(len(servers), view.time), end, demand)
 
 
-def _places(view: View, fleet: ServerFleet, record: JobRecord) -> tuple[Ints, Floats, float]:
-    """The servers of a job's places, what it holds there in the units of the fleet, and the speed of the slowest."""
-    columns, index = view.state.resources, view.state.servers
-    roles = {role.name: role.demand for role in record.job.roles}
-    servers = np.array([index[place.server].index for place in record.places], dtype=np.int64)
-    held = np.zeros((len(servers), len(columns)), dtype=np.int64)
-    for row, place in enumerate(record.places):
-        for name, milli in roles[place.role].items():
-            held[row, columns[name]] = milli * place.count
-    return servers, fleet.amounts(held), float(fleet.speed[servers].min())
+def _port(view: View, place: int) -> Port:
+    """The port of a job of a view."""
+    needs, allowed = tuple(sorted(view.records[place].job.needs.items())), view.allowed
+    there = None if allowed is None else allowed.servers[allowed.row[place]]
+    return needs, b"" if there is None or there.all() else there.tobytes()
 
 
-def _problem(view: View, fleet: ServerFleet, ports: Mapping[Needs, int]) -> PlacementProblem:
-    pairs = [(port, r) for text, port in ports.items() for r in np.flatnonzero(reach_of(view, dict(text))).tolist()]
+def _problem(view: View, fleet: ServerFleet, ports: Mapping[Port, int]) -> PlacementProblem:
+    reach = np.array([reach_of(view, dict(needs)) for needs, _ in ports], dtype=bool)
+    for row, (_, servers) in zip(reach, ports, strict=True):
+        row &= np.frombuffer(servers, dtype=bool) if servers else True
+    pairs = np.argwhere(reach)
     most = fleet.cluster.capacity.max(axis=0)
     kinds = tuple(JobType(f"needs-{port}", most) for port in range(len(ports)))
-    graph = Instance(fleet.cluster, kinds, np.array(pairs, dtype=np.int64).reshape(-1, 2))
+    graph = Instance(fleet.cluster, kinds, pairs)
     weight = np.divide(1.0, most, out=np.zeros(len(most)), where=most > 0)
     nothing = np.zeros(len(fleet.speed))
     return PlacementProblem(graph, fleet.speed, nothing, nothing, weight, np.inf, gangs=True, exact=False)

@@ -19,8 +19,9 @@ import numpy as np
 
 from berth.families.selection.problem import Roles, SelectionOutcome, SelectionProblem, SelectionSlot
 from berth.families.selection.solvers.gang import warm
-from berth.live.core.drivers import Driver
-from berth.live.core.drivers.fleet import fleet_of, forget_old, reach_of
+from berth.live.core.drivers.base import Driver
+from berth.live.core.drivers.deferral import Waits
+from berth.live.core.drivers.fleet import asked_by_servers, fleet_of, forget_old, reach_of
 from berth.live.core.records import JobRecord, Outcome
 from berth.live.core.view import Placing, View, rest_in_order
 from berth.model import Instance, Ints, JobType
@@ -46,8 +47,8 @@ def gain_of(speed: float) -> float:
 class SelectionDriver(Driver):
     """Shows a selection policy one job of each type at a time, and reports the speeds of the channels it opened."""
 
-    def __init__(self, spec: PolicySpec, seed: int, memory: Iterable[Outcome]) -> None:
-        self._spec, self._seed = spec, seed
+    def __init__(self, spec: PolicySpec, seed: int, memory: Iterable[Outcome], waits: Waits) -> None:
+        self._spec, self._seed, self.waits = spec, seed, waits
         self._memory = memory
         self._key: object = None
         self._kinds: dict[Kind, tuple[JobRecord, int]] = {}
@@ -60,6 +61,9 @@ class SelectionDriver(Driver):
         self._channel: list[list[int]] = []
         """The channel of each port and server (L, R), -1 where there is none; lists, as single entries are read."""
         self._slot = 0
+
+    def __str__(self) -> str:
+        return str(self._spec)
 
     def warm(self) -> None:
         """Compile the gang solver."""
@@ -90,6 +94,9 @@ class SelectionDriver(Driver):
 
     def propose(self, view: View, /) -> Placing:
         """Ask until no more job starts, then place the jobs with a task that demands nothing."""
+        return asked_by_servers(view, self._proposed)
+
+    def _proposed(self, view: View) -> Placing:
         waiting, others = self._asked(view)
         free = np.where(view.usable[:, None], view.free, 0)
         parts = self._rounds(view, waiting, free) if waiting else []

@@ -1,22 +1,25 @@
-"""Columns of those who wait tell the same as their records, read one by one."""
+"""The table of jobs says the same as their records, read one by one."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.live.core.dispatcher import Dispatcher
-from berth.live.core.events import ServerJoined, Submitted
+from berth.live.core.events import ClockStepped, Finished, ServerJoined, Submitted
 from berth.live.core.jobs import Job, Role, Server
 from berth.live.core.order import make_view, ordered
 from berth.live.core.queues import Queue
 from berth.live.core.records import JobRecord
 from berth.live.core.state import State
+from berth.live.core.table import SPARE
 from berth.live.core.view import View
 from tests.harness.examples import examples
+from tests.live.core.builders import begin, dispatcher, job, server
 from tests.live.core.plays import moves, play
 
 
@@ -59,11 +62,11 @@ def check_view(view: View, state: State) -> None:
 @examples(60)
 @given(st.lists(moves, max_size=40), st.data())
 def test_columns_and_records_agree(chosen: list[tuple[str, Any]], data: st.DataObject) -> None:
-    dispatcher = Dispatcher()
-    state = dispatcher.state
-    for event, _ in play(dispatcher, chosen):
+    made = Dispatcher()
+    state = made.state
+    for event, _ in play(made, chosen):
         assert ordered(state, event.time) == in_order(state, event.time)
-        assert len(state.waiting) == sum(record.phase == "waiting" for record in state.jobs.values())
+        assert state.table.waiting == sum(record.phase == "waiting" for record in state.jobs.values())
     view = make_view(state, state.time)
     check_view(view, state)
     if view.records:
@@ -73,17 +76,65 @@ def test_columns_and_records_agree(chosen: list[tuple[str, Any]], data: st.DataO
         check_view(chosen_view, state)
 
 
+def check_running(state: State) -> None:
+    """The columns of jobs that hold places are those that their records give."""
+    table, running = state.table, state.table.running
+    records = [record for record in state.jobs.values() if record.places]
+    assert [*table.records(running.rows)] == records
+    places = [(i, place, record.job) for i, record in enumerate(records) for place in record.places]
+    assert running.job.tolist() == [i for i, _, _ in places]
+    assert running.server.tolist() == [state.servers[place.server].index for _, place, _ in places]
+    assert running.count.tolist() == [place.count for _, place, _ in places]
+    for row, (_, place, asked) in enumerate(places):
+        demand = next(role.demand for role in asked.roles if role.name == place.role)
+        assert running.amount[row].tolist() == [place.count * demand.get(name, 0) for name in state.resources]
+    assert running.began.tolist() == [r.since if r.started is None else r.started for r in records]
+    assert running.started.tolist() == [r.started is not None for r in records]
+    used = state.taken.copy()
+    np.add.at(used, running.server, running.amount)
+    assert used.tolist() == state.used.tolist()
+    for i, part in enumerate(map(running.only, np.arange(len(records))[:, None])):
+        assert part.server.tolist() == running.server[running.job == i].tolist()
+        assert (part.rows, part.began, part.job.max()) == (running.rows[i], running.began[i], 0)
+
+
+@examples(60)
+@given(st.lists(moves, max_size=40), st.floats(-100.0, 100.0))
+def test_running_jobs_and_records_agree(chosen: list[tuple[str, Any]], seconds: float) -> None:
+    made = Dispatcher()
+    state = made.state
+    for _ in play(made, chosen):
+        check_running(state)
+    copied = state.copied()
+    made.handle(ServerJoined(state.time, Server("new", {"cpu": 1, "licence": 2})))
+    made.handle(ClockStepped(state.time, seconds))
+    check_running(state)
+    check_running(copied)
+    check_running(State.load(state.dump()))
+
+
+def test_places_that_were_given_back_are_removed() -> None:
+    made = dispatcher(server("n1"), server("n2"))
+    for i in range(2 * SPARE):
+        begin(made, float(i), job("last" if i == SPARE else f"j{i}"))
+        check_running(made.state)
+        if i != SPARE:
+            made.handle(Finished(float(i), f"j{i}", 1))
+    assert len(made.state.table._server) < 2 * SPARE
+    assert [record.job.id for record in made.state.table.records(made.state.table.running.rows)] == ["last"]
+
+
 def test_shapes_are_forgotten_and_resources_may_come_later() -> None:
-    dispatcher = Dispatcher()
-    state = dispatcher.state
+    made = Dispatcher()
+    state = made.state
     for i in range(3000):
-        dispatcher.handle(Submitted(float(i), Job(f"j{i}", "x", (Role("w", 1, {"cpu": 1 + i}),), needs={"n": f"{i}"})))
-        state.waiting.drop(f"j{i - 10}")
-    assert len(state.waiting) == 10
-    assert len(state.waiting.shapes._demand) < 3000
-    assert len(state.waiting.shapes._needs) < 3000
+        made.handle(Submitted(float(i), Job(f"j{i}", "x", (Role("w", 1, {"cpu": 1 + i}),), needs={"n": f"{i}"})))
+        state.table.drop(f"j{i - 10}")
+    assert state.table.waiting == 10
+    assert len(state.table.shapes._demand) < 3000
+    assert len(state.table.shapes._needs) < 3000
     assert make_view(state, 0.0).records == ()
-    dispatcher.handle(ServerJoined(0.0, Server("n", {"gpu": 1, "cpu": 5000}, {"n": "2995"})))
+    made.handle(ServerJoined(0.0, Server("n", {"gpu": 1, "cpu": 5000}, {"n": "2995"})))
     view = make_view(state, 0.0)
     assert [record.job.id for record in view.records] == ["j2995"]  # the others would not fit even if nothing ran
     assert view.gangs.demand[:, 1].tolist() == [2996]

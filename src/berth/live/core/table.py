@@ -1,0 +1,338 @@
+"""Jobs that have not ended as columns of arrays, so that a decision need not collect them from records.
+
+What a job asks for is written once, on submission. Where it holds places, there is a row for each place, from the
+decision that starts the job until its attempt ends.
+
+Axes: n jobs, p places, R servers, K resources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from berth.live.core.records import JobRecord
+from berth.live.core.shapes import Shapes, longer, own_copy, ragged
+from berth.model import Floats, Ints
+
+__all__ = ["JobTable", "Running"]
+
+
+def _first(level: Ints, number: Ints, most: int) -> Ints:
+    """Which rows come first, in any order: those of the highest levels, and in the last level of the lowest numbers."""
+    least = np.partition(level, len(level) - most)[len(level) - most]
+    above, equal = np.flatnonzero(level > least), np.flatnonzero(level == least)
+    kept = most - len(above)
+    return np.concatenate([above, equal[np.argpartition(number[equal], kept - 1)[:kept]]])
+
+
+class Names:
+    """Numbers of the names in use. Once a name is no longer used, its number is given to another name."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        """Every name, by its number; numbers that are free have the empty name."""
+        self._number: dict[str, int] = {}
+        self._uses: list[int] = []
+        self._free: list[int] = []
+
+    def get(self, name: str) -> int:
+        """The number of a name; -1 if it is not in use."""
+        return self._number.get(name, -1)
+
+    def take(self, name: str) -> int:
+        """Count a new use of a name; returns its number."""
+        number = self._number.get(name)
+        if number is None:
+            number = self._free.pop() if self._free else len(self.names)
+            if number == len(self.names):
+                self.names.append("")
+                self._uses.append(0)
+            self.names[number], self._number[name] = name, number
+        self._uses[number] += 1
+        return number
+
+    def release(self, number: int) -> None:
+        """Count that a use has ended."""
+        self._uses[number] -= 1
+        if not self._uses[number]:
+            del self._number[self.names[number]]
+            self.names[number] = ""
+            self._free.append(number)
+
+
+@dataclass(frozen=True, eq=False)
+class Running:
+    """Jobs that hold places, in the order of submission, and their places, one job after another.
+
+    `rows` (n,) are rows of the table, `start` (n + 1,) says where the places of each job begin. Of each place there is
+    the server (p,), the number of tasks (p,), and what they hold (p, K). A job began its attempt at `began` (n,), or
+    was given its places then if its engine has not reported the start (`started`).
+    """
+
+    rows: Ints
+    began: Floats
+    started: NDArray[np.bool_]
+    start: Ints
+    server: Ints
+    count: Ints
+    amount: Ints
+
+    @property
+    def places(self) -> Ints:
+        """How many places each job has (n,)."""
+        return np.diff(self.start)
+
+    @property
+    def job(self) -> Ints:
+        """The number of the job of each place (p,)."""
+        return np.repeat(np.arange(len(self.rows)), self.places)
+
+    def only(self, jobs: Ints) -> Running:
+        """Only these jobs, by their numbers."""
+        start, place = ragged(self.start[jobs], self.places[jobs])
+        places = self.server[place], self.count[place], self.amount[place]
+        return Running(self.rows[jobs], self.began[jobs], self.started[jobs], start, *places)
+
+
+NUMBERED = "queue", "team", "user", "type"
+"""The fields of jobs whose values are numbered."""
+WHOLE = *NUMBERED, "shape", "number", "priority", "first", "places"
+"""Columns of whole numbers; places are rows from `first` on."""
+REAL = "submitted", "began", "work", "estimate", "limit"
+"""Columns of numbers: 0 where there is no work or estimate, infinity where there is no limit."""
+SPARE = 1_000
+"""Rows of places that have been given back are removed once they are that many more than twice the others."""
+
+
+class JobTable:
+    """Jobs that have not ended, each in its own row, and the places of those that hold some."""
+
+    _queue: Ints
+    _team: Ints
+    _user: Ints
+    _type: Ints
+    _shape: Ints
+    _number: Ints
+    _priority: Ints
+    _first: Ints
+    _places: Ints
+    _submitted: Floats
+    _began: Floats
+    _work: Floats
+    _estimate: Floats
+    _limit: Floats
+
+    def __init__(self) -> None:
+        self.shapes = Shapes()
+        self.names = {field: Names() for field in NUMBERED}
+        self._row: dict[str, int] = {}
+        self._records: list[JobRecord | None] = []
+        self._free: list[int] = []
+        for name in WHOLE:
+            setattr(self, f"_{name}", np.zeros(0, dtype=np.int64))
+        for name in REAL:
+            setattr(self, f"_{name}", np.zeros(0))
+        self._waits, self._started = np.zeros(0, dtype=bool), np.zeros(0, dtype=bool)
+        self._waiting = 0
+        self._server, self._role, self._count = (np.zeros(0, dtype=np.int64) for _ in range(3))
+        self._size = self._held = 0
+        """Rows of places, and how many of them are held."""
+        self._running: Running | None = None
+        """Cleared whenever a job, a place, or the resources of servers change."""
+
+    def copied(self) -> JobTable:
+        """A copy that may be changed."""
+        made = own_copy(self)
+        made.shapes = own_copy(self.shapes)
+        made.names = {field: own_copy(names) for field, names in self.names.items()}
+        return made
+
+    # ------------------------------------------------------------------ changes
+
+    def put(self, record: JobRecord) -> None:
+        """Add a job, or note that its record has changed."""
+        row = self._row.get(record.job.id)
+        if row is None:
+            row = self._new(record)
+        waits = record.phase == "waiting"
+        self._waiting += int(waits) - int(self._waits[row])
+        self._records[row], self._waits[row] = record, waits
+        self._started[row] = record.started is not None
+        self._began[row] = record.since if record.started is None else record.started
+        self._running = None
+
+    def _new(self, record: JobRecord) -> int:
+        job = record.job
+        row = self._free.pop() if self._free else len(self._records)
+        if row == len(self._records):
+            self._records.append(None)
+            for name in (*WHOLE, *REAL, "waits", "started"):
+                setattr(self, f"_{name}", longer(getattr(self, f"_{name}"), row + 1))
+        self._row[job.id] = row
+        for field, names in self.names.items():
+            getattr(self, f"_{field}")[row] = names.take(getattr(job, field))
+        self._shape[row], self._places[row] = self.shapes.take(job), 0
+        self._number[row], self._priority[row], self._submitted[row] = record.number, job.priority, record.submitted
+        self._work[row], self._estimate[row] = job.work or 0.0, job.estimate or 0.0
+        self._limit[row] = np.inf if job.limit is None else job.limit
+        return row
+
+    def drop(self, job: str) -> None:
+        """Remove a job that has ended."""
+        row = self._row.pop(job, None)
+        if row is not None:
+            self._give_back(row)
+            self._waiting -= int(self._waits[row])
+            self._records[row], self._waits[row] = None, False
+            self._free.append(row)
+            self.shapes.release(int(self._shape[row]))
+            for field, names in self.names.items():
+                names.release(int(getattr(self, f"_{field}")[row]))
+
+    def hold(self, record: JobRecord, servers: Sequence[int]) -> None:
+        """Note the places of a job; `servers` are their rows."""
+        row, end = self._row[record.job.id], self._size + len(servers)
+        role = {role.name: number for number, role in enumerate(record.job.roles)}
+        for name in ("_server", "_role", "_count"):
+            setattr(self, name, longer(getattr(self, name), end))
+        self._server[self._size : end] = servers
+        self._role[self._size : end] = [role[place.role] for place in record.places]
+        self._count[self._size : end] = [place.count for place in record.places]
+        self._first[row], self._places[row] = self._size, len(servers)
+        self._size, self._held, self._running = end, self._held + len(servers), None
+
+    def release(self, job: str) -> None:
+        """Remove the places of a job."""
+        self._give_back(self._row[job])
+
+    def _give_back(self, row: int) -> None:
+        self._held -= int(self._places[row])
+        self._places[row], self._running = 0, None
+        if self._size > SPARE + 3 * self._held:
+            rows = np.flatnonzero(self._places)
+            self._first[rows], place = self._where(rows)
+            for name in ("_server", "_role", "_count"):
+                setattr(self, name, getattr(self, name)[place])
+            self._size = len(place)
+
+    def move(self, seconds: float, records: Mapping[str, JobRecord]) -> None:
+        """Move all times, because the system clock was set; `records` are those of all jobs now."""
+        self._submitted, self._began = self._submitted + seconds, self._began + seconds
+        self._running = None
+        for job, row in self._row.items():
+            self._records[row] = records[job]
+
+    def fleet_changed(self, columns: Mapping[str, int]) -> None:
+        """Servers changed, and have these resources now."""
+        self.shapes.fleet_changed(columns)
+        self._running = None
+
+    # ------------------------------------------------------------------ jobs that wait
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs wait."""
+        return self._waiting
+
+    def standing(
+        self, time: float, queues: Floats, starts: Ints, teams: Floats, aging: float, most: int | None = None
+    ) -> tuple[Ints, Ints]:
+        """Rows of jobs that may start, in order, and their levels; only of the first ones, if `most` is given.
+
+        `queues` has the priority of each queue, `starts` whether it starts jobs, `teams` the penalty of each team.
+        """
+        rows = np.flatnonzero(self._waits)
+        rows = rows[starts[self._queue[rows]] != 0]
+        waited = aging * (time - self._submitted[rows]) / 3600.0
+        standing = queues[self._queue[rows]] + self._priority[rows] + waited - teams[self._team[rows]]
+        level = np.floor(standing).astype(np.int64)
+        if most is not None and 0 < most < len(rows):
+            first = _first(level, self._number[rows], most)
+            rows, level = rows[first], level[first]
+        order = np.lexsort((self._number[rows], -level))
+        return rows[order], level[order]
+
+    def paused(self, starts: Ints) -> Ints:
+        """Rows of jobs in queues that start none, in the order of submission; `starts` as in `standing`."""
+        rows = np.flatnonzero(self._waits)
+        return self.earliest_first(rows[starts[self._queue[rows]] == 0])
+
+    def late_of(self, rows: Ints, time: float, patience: float) -> Ints:
+        """Those of these rows whose jobs have waited longer than `patience`."""
+        late: Ints = rows[time - self._submitted[rows] > patience]
+        return late
+
+    def earliest_first(self, rows: Ints) -> Ints:
+        """These rows in the order of submission."""
+        return rows[np.argsort(self._number[rows], kind="stable")]
+
+    @property
+    def oldest(self) -> float:
+        """When the job that waits longest was submitted; infinity if none waits."""
+        return float(self._submitted[self._waits].min(initial=np.inf))
+
+    def late(self, time: float, patience: float) -> bool:
+        """Whether a job has waited longer than `patience`."""
+        return bool((time - self._submitted[self._waits] > patience).any())
+
+    def rows(self, records: Iterable[JobRecord]) -> Ints:
+        """The rows of these jobs; -1 for those that do not wait."""
+        found = (self._row.get(record.job.id, -1) for record in records)
+        return np.array([row if row >= 0 and self._waits[row] else -1 for row in found], dtype=np.int64)
+
+    # ------------------------------------------------------------------ jobs that hold places
+
+    @property
+    def running(self) -> Running:
+        """The jobs that hold places."""
+        if self._running is None:
+            rows = self.earliest_first(np.flatnonzero(self._places))
+            first, place = self._where(rows)
+            start = np.append(first, len(place))
+            role = self._role[place] + np.repeat(self.shapes.first(self._shape[rows]), self._places[rows])
+            amount = self._count[place][:, None] * self.shapes.demand(role)
+            at = start, self._server[place], self._count[place], amount
+            self._running = Running(rows, self._began[rows], self._started[rows], *at)
+        return self._running
+
+    def _where(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Where the places of jobs begin if they are one after another (n,), and the rows of places."""
+        start, place = ragged(self._first[rows], self._places[rows])
+        return start[:-1], place
+
+    # ------------------------------------------------------------------ what they are
+
+    def named(self, field: str, rows: Ints) -> Ints:
+        """The numbers of queues, teams, users or types in these rows; names are in `names[field]`."""
+        numbers: Ints = getattr(self, f"_{field}")[rows]
+        return numbers
+
+    def types(self, rows: Ints) -> tuple[list[str], Ints]:
+        """The types of the jobs in these rows, each once, and which of them each job has (n,)."""
+        names = self.names["type"].names
+        used = np.zeros(len(names), dtype=bool)
+        used[self._type[rows]] = True
+        there = np.flatnonzero(used)
+        place = np.zeros(len(names), dtype=np.int64)
+        place[there] = np.arange(len(there))
+        return [names[number] for number in there.tolist()], place[self._type[rows]]
+
+    def records(self, rows: Ints) -> tuple[JobRecord, ...]:
+        """The records in these rows."""
+        return tuple(record for row in rows.tolist() if (record := self._records[row]) is not None)
+
+    def shape(self, rows: Ints) -> Ints:
+        """The shapes in these rows."""
+        return self._shape[rows]
+
+    def number(self, rows: Ints) -> Ints:
+        """The numbers of submission in these rows."""
+        return self._number[rows]
+
+    def said(self, rows: Ints) -> tuple[Floats, Floats, Floats]:
+        """What owners said of these jobs (n,): the work and the estimate, or 0, and the time limit, or infinity."""
+        return self._work[rows], self._estimate[rows], self._limit[rows]
