@@ -31,7 +31,7 @@ def cases(draw: st.DrawFn) -> Case:
         tier = st.lists(st.integers(0, len(pace) - 1), min_size=servers, max_size=servers)
         types.append((draw(tier), pace, draw(st.sampled_from([1.0, 0.5]))))
     gangs, mixes = [], draw(st.booleans())
-    for shape in range(draw(st.integers(1, 4))):
+    for shape in range(draw(st.integers(1, 8))):
         roles = []
         for _ in range(draw(st.integers(1, 2))):
             least, more = draw(st.integers(0, 3)), draw(st.integers(0, 2))
@@ -45,19 +45,27 @@ def cases(draw: st.DrawFn) -> Case:
     return free, gangs, releases
 
 
+def numbered(values: list[Any]) -> tuple[list[Any], Any]:
+    """Each value once, and the number of each."""
+    numbers: dict[Any, int] = {}
+    found = [numbers.setdefault(value, len(numbers)) for value in values]
+    return list(numbers), np.array(found, dtype=np.int64)
+
+
 def arrays(case: Case) -> tuple[Any, ...]:
     free, gangs, releases = case
     whole, roles = np.int64, [role for gang in gangs for role in gang.roles]
     start = np.concatenate([[0], np.cumsum([len(gang.roles) for gang in gangs])]).astype(whole)
-    number = np.arange(len(gangs))
     demand = np.array([role[0] for role in roles], dtype=whole).reshape(len(roles), len(free[0]))
     numbers = (np.array([role[i] for role in roles], dtype=whole) for i in (1, 2, 3))
-    reach = np.array([[r in gang.reach for r in range(len(free))] for gang in gangs]).reshape(-1, len(free))
-    pace = np.zeros((len(gangs), 3))
-    for i, gang in enumerate(gangs):
-        pace[i, : len(gang.pace)] = gang.pace
-    tier = np.array([gang.tier for gang in gangs], dtype=whole).reshape(-1, len(free))
-    paces = Paces(tier, pace, np.array([gang.apart for gang in gangs]), gangs[0].mixes)
+    sets, set_of = numbered([tuple(gang.reach) for gang in gangs])
+    reach = np.array([[r in one for r in range(len(free))] for one in sets]).reshape(-1, len(free))
+    types, kind = numbered([(tuple(gang.tier), tuple(gang.pace), gang.apart) for gang in gangs])
+    pace = np.zeros((len(types), 3))
+    for i, (_, one, _) in enumerate(types):
+        pace[i, : len(one)] = one
+    tier = np.array([one for one, _, _ in types], dtype=whole).reshape(-1, len(free))
+    paces = Paces(tier, pace, np.array([apart for _, _, apart in types]), gangs[0].mixes)
     time, server = np.zeros(200), np.zeros(200, dtype=whole)
     amount = np.zeros((200, len(free[0])), dtype=whole)
     for i, one in enumerate(releases):
@@ -65,8 +73,8 @@ def arrays(case: Case) -> tuple[Any, ...]:
     given_ = Releases(time, server, amount, np.array([len(releases)], dtype=whole))
     work = np.array([gang.work for gang in gangs])
     return (
-        Gangs(start, number, number, demand, *numbers),
-        number,
+        Gangs(start, set_of, np.arange(len(gangs)), demand, *numbers),
+        kind,
         work,
         reach,
         np.array(free, dtype=whole),
@@ -87,7 +95,7 @@ def test_completion_is_its_plain_twin(case: Case, counted: int) -> None:
     if not gangs:
         return
     arranged, kind, work, reach, left, paces, coming = arrays(case)
-    placed, weight = table(100, 4), np.ones(len(free[0]))
+    placed, weight = table(200, 8), np.ones(len(free[0]))
     complete_in_order(arranged, kind, work, reach, weight, left, paces, coming, placed, 1.05, counted)
     size = int(placed.size[0])
     found = [

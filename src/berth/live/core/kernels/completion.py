@@ -27,6 +27,9 @@ from berth.live.core.kernels.berthing import (
 
 __all__ = ["Paces", "Releases", "complete_in_order", "ends_later"]
 
+MISFITS = 256
+"""The most jobs that found no room that later jobs are compared with."""
+
 
 class Paces(NamedTuple):
     """For each type of job the tier of each server (T, R), the speed of each tier (T, L), 0 where there is none.
@@ -243,6 +246,46 @@ def best_now(
     return best
 
 
+class Misfits(NamedTuple):
+    """Jobs of one role that found no room: their roles (f,), and the servers they may use (f,); `size[0]` counts them.
+
+    What is free only becomes less, so a role that asks for as much finds no room either.
+    """
+
+    role: Any
+    reach: Any
+    kind: Any
+    size: Any
+
+
+@inner
+def hopeless(gangs: Gangs, kind: Any, job: int, mixes: bool, misfits: Misfits) -> Any:
+    """Whether a role of a job asks for at least as much as a job that found no room on the same servers."""
+    for role in range(gangs.start[job], gangs.start[job + 1]):
+        for i in range(misfits.size[0]):
+            if misfits.reach[i] != gangs.reach[job] or not (mixes or misfits.kind[i] == kind[job]):
+                continue
+            less = misfits.role[i]
+            larger = gangs.minimum[role] >= gangs.minimum[less]
+            for k in range(gangs.demand.shape[1]):
+                larger = larger and gangs.demand[role, k] >= gangs.demand[less, k]
+            if larger:
+                return True
+    return False
+
+
+@inner
+def misfit(gangs: Gangs, kind: Any, job: int, misfits: Misfits) -> None:
+    """Note a job that found no room, if it has one role that one server may hold as a whole."""
+    role, size = gangs.start[job], misfits.size[0]
+    whole = gangs.start[job + 1] == role + 1 and gangs.each[role] >= gangs.minimum[role]
+    if whole and size < misfits.role.shape[0]:
+        misfits.role[size] = role
+        misfits.reach[size] = gangs.reach[job]
+        misfits.kind[size] = kind[job]
+        misfits.size[0] = size + 1
+
+
 @compiled
 def complete_in_order(
     gangs: Gangs,
@@ -278,8 +321,13 @@ def complete_in_order(
     claim = np.zeros(3, dtype=np.int64)
     peak = np.zeros(free.shape[1], dtype=np.int64)
     most_free(free, peak)
+    columns = np.zeros((3, MISFITS), dtype=np.int64)
+    misfits = Misfits(columns[0], columns[1], columns[2], np.zeros(1, dtype=np.int64))
     for job in range(jobs):
         if counted <= 0 and (placed.failed[gangs.shape[job]] or too_large(gangs, job, peak)):
+            continue
+        if counted <= 0 and hopeless(gangs, kind, job, mixes, misfits):
+            placed.failed[gangs.shape[job]] = True
             continue
         allowed = reach[gangs.reach[job]]
         tier, pace, apart = paces.tier[kind[job]], paces.pace[kind[job]], paces.apart[kind[job]]
@@ -287,6 +335,7 @@ def complete_in_order(
         now = best_now(gangs, job, work[job], pace, apart, mixes, notes, where)
         if now == np.inf:
             placed.failed[gangs.shape[job]] = True
+            misfit(gangs, kind, job, misfits)
             if counted <= 0:
                 continue
             counted -= 1
