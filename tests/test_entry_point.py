@@ -14,14 +14,17 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-POLICY, ENGINE = EXAMPLES / "external-policy", EXAMPLES / "external-engine"
+POLICY, ENGINE, ORDER = (EXAMPLES / name for name in ("external-policy", "external-engine", "learned-order"))
 
 
 def write_by_hand(example: Path, target: Path) -> None:
     """What an installer would leave: the module and its metadata, for where there is no build backend."""
     project = tomllib.loads((example / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     name, version = project["name"].replace("-", "_"), project["version"]
-    shutil.copy(example / f"{name}.py", target)
+    if (example / name).is_dir():
+        shutil.copytree(example / name, target / name, ignore=shutil.ignore_patterns("__pycache__"))
+    else:
+        shutil.copy(example / f"{name}.py", target)
     info = target / f"{name}-{version}.dist-info"
     info.mkdir()
     metadata = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {version}\n"
@@ -36,7 +39,7 @@ def write_by_hand(example: Path, target: Path) -> None:
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Environment variables under which the example packages are installed."""
     target = tmp_path_factory.mktemp("site")
-    for example in (POLICY, ENGINE):
+    for example in (POLICY, ENGINE, ORDER):
         install(example, target, tmp_path_factory.mktemp("source") / "package")
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(target), *filter(None, [os.environ.get("PYTHONPATH")])])}
 
@@ -100,7 +103,7 @@ def test_the_metadata_written_by_hand_is_found_too(tmp_path: Path) -> None:
     assert python({**os.environ, "PYTHONPATH": str(tmp_path)}, "-c", question) == "berth_example_policy\n"
 
 
-@pytest.mark.parametrize(("example", "passed"), [(POLICY, "3 passed"), (ENGINE, "2 passed")])
+@pytest.mark.parametrize(("example", "passed"), [(POLICY, "3 passed"), (ENGINE, "2 passed"), (ORDER, "passed")])
 def test_the_examples_pass_their_own_tests(
     environment: dict[str, str], tmp_path: Path, example: Path, passed: str
 ) -> None:

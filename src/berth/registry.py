@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import yaml
 
 from berth.errors import BerthError, InvalidInput, UnknownName, UnsupportedProblem
-from berth.families import BUILTIN, FAMILIES
+from berth.families import BUILTIN, FAMILIES, MOVED
 
 __all__ = [
     "PolicySpec",
@@ -135,6 +135,8 @@ def resolve(name: str) -> type[Any]:
     if name == "oracle":
         expected = "a policy; an oracle knows the truth, and every comparison measures against it anyway"
         raise InvalidInput(expected, value=name, key="policy")
+    if name in MOVED:
+        raise InvalidInput("a policy of this version", found=f"{name}, {MOVED[name]}", key="policy")
     raise UnknownName("policy", name, names)
 
 

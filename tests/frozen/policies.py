@@ -19,7 +19,7 @@ QUEUE = (
     best-fit tetris tetris:hurry=0 fgd fgd:backfill=none fgd:backfill=easy drf-placement drf-placement:fit=best
     ljf saf saf:backfill=any,fit=aligned wfp3 wfp3:backfill=any wfp3:backfill=shadow unicep
     unicep:backfill=easy,pick=committed f1 f2:pick=committed f3:backfill=any f4:backfill=easy,ties=smallest
-    priority:score=wait/estimate+log2(size) learned-order learned-order:backfill=easy
+    priority:score=wait/estimate+log2(size)
     """),
 )
 """Policies of a queue, which kernels play."""
@@ -30,7 +30,7 @@ ASKED = _listed("""
 PUBLIC = _listed("""
     fcfs:fit=first fcfs:backfill=any,fit=first sjf:fit=first easy:fit=first easy:fit=best
     easy:order=shortest,fit=first conservative:fit=first wfp3:backfill=easy,fit=first best-fit tetris fgd
-    f1 learned-order:backfill=easy
+    f1
 """)
 """Policies on public logs."""
 LIVE = _listed("""

@@ -15,17 +15,16 @@ from rich.console import Console
 from berth.cli import main
 from berth.errors import InvalidInput, UnknownName
 from berth.families import BUILTIN, FAMILIES
-from berth.families.lab import Board
 from berth.lab import leaderboard as boards
 from berth.lab.leaderboard import (
     BOARDS,
-    UNRANKED,
+    QUICK_SLOTS,
     Leaderboard,
     leaderboard,
-    policies_of,
     print_leaderboard,
     render_leaderboard,
 )
+from berth.lab.run.sweep import load_sweep
 from berth.lab.show.tables import stacked
 from berth.registry import resolve
 from berth.scenario import load_scenario
@@ -36,29 +35,45 @@ HERE = "tests.lab.policies"
 FAILS, SEEING = f"{HERE}:Fails", f"{HERE}:Seeing"
 
 
+def policies_of(family: str) -> list[str]:
+    """Policies of a board."""
+    return load_sweep(BOARDS[family]).policies or []
+
+
+def small_board(folder: Path) -> Path:
+    """A board of one small scenario."""
+    text = BOARDS["allocation"].read_text(encoding="utf-8")
+    points = "points:\n  - {scenario: small, horizon: 30}\n"
+    file = folder / "allocation.yaml"
+    file.write_text(re.sub(r"points:\n(  - .*\n)+", points, text), encoding="utf-8")
+    return file
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Leaderboard, Path]:
     """One small board, with policies that misbehave in every way."""
     out = tmp_path_factory.mktemp("board")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(boards, "BOARDS", {"allocation": (Board("small", 30, 6),), "placement": ()})
+        patch.setattr(boards, "BOARDS", {"allocation": small_board(tmp_path_factory.mktemp("files"))})
         found = leaderboard([Cheat, f"{HERE}:Fails", f"{HERE}:Seeing"], quick=True, out=out, workers=1)
     return found, out
 
 
 def test_every_builtin_policy_has_its_place() -> None:
     listed = [name for family in BOARDS for name in policies_of(family)]
-    assert len(listed) == len(set(listed))
-    assert {resolve(name) for name in (*listed, *UNRANKED)} == {resolve(name) for name in BUILTIN}
+    assert len(listed) == len({resolve(name) for name in listed})
+    assert {resolve(name) for name in listed} == {resolve(name) for name in BUILTIN}
 
 
 @pytest.mark.parametrize("family", list(BOARDS))
 def test_every_scenario_is_of_its_family_and_not_longer_than_it(family: str) -> None:
-    assert FAMILIES[family].lab.baseline in policies_of(family)
-    for board in BOARDS[family]:
-        scenario = load_scenario(board.scenario)
+    board = load_sweep(BOARDS[family])
+    assert board.baseline in policies_of(family)
+    assert set(policies_of(family)) <= set(FAMILIES[family].policies)
+    for point in board.points:
+        scenario = load_scenario(point["scenario"])
         assert scenario.family == family
-        assert board.quick <= board.slots <= scenario.horizon
+        assert QUICK_SLOTS[family] <= point["horizon"] <= scenario.horizon
 
 
 def test_it_has_every_policy_or_says_why_not(made: tuple[Leaderboard, Path]) -> None:
@@ -104,7 +119,7 @@ def test_it_goes_on_where_it_was_and_only_adds_what_is_new(
     made: tuple[Leaderboard, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     first, out = made
-    monkeypatch.setattr(boards, "BOARDS", {"allocation": (Board("small", 30, 6),), "placement": ()})
+    monkeypatch.setattr(boards, "BOARDS", {"allocation": small_board(tmp_path)})
     docs = tmp_path / "page.md"
     words = ["leaderboard", "--policy", f"{HERE}:Cheat", "--quick", "--out", str(out), "--docs", str(docs), "-q"]
     assert main([*words, "-o", "json"]) == 0
@@ -139,7 +154,7 @@ def test_names_are_whole_at_80_columns_and_the_order_is_explained(made: tuple[Le
     found, _ = made
     heads = ["trace-google-2011-placement", "ogasched-switching", "trace-openb-allocation", "ogasched-default"]
     (standing,) = found.standings
-    standings = tuple(replace(standing, board=Board(head, 30, 6)) for head in heads)
+    standings = tuple(replace(standing, scenario=head) for head in heads)
     console = Console(width=80, file=io.StringIO(), color_system=None)
     with console.capture() as shown:
         print_leaderboard(replace(found, standings=standings), console)

@@ -11,7 +11,7 @@ from berth.families import BUILTIN, FAMILIES
 from berth.lab.compare import compare
 from berth.lab.run.results import Comparison
 from berth.lab.show.canvas import finish, line_looks, new_figure
-from berth.lab.show.page import DASHBOARD, STYLE, chip
+from berth.lab.show.page import DASHBOARD, TEMPLATES, environment
 from berth.lab.show.plots import TITLES, palette
 from berth.lab.show.words import verdict
 from berth.scenario import load_scenario
@@ -70,7 +70,7 @@ def test_the_page_needs_nothing_else(made: tuple[Comparison, str]) -> None:
 
 def test_whatever_people_write_is_escaped(made: tuple[Comparison, str]) -> None:
     assert "<img" not in made[1]
-    assert "&lt;img src=x onerror=&quot;alert(1)&quot;&gt; &amp; friends" in made[1]
+    assert "&lt;img src=x onerror=&#34;alert(1)&#34;&gt; &amp; friends" in made[1]
     assert "<p>one &lt;b&gt;</p><p>two</p>" in made[1]
     assert "&lt;script&gt;boom&lt;/script&gt;" in made[1]
 
@@ -113,6 +113,7 @@ def test_pictures(made: tuple[Comparison, str]) -> None:
 def test_a_policy_has_one_colour_in_tables_and_plots(made: tuple[Comparison, str]) -> None:
     comparison, page = made
     assert comparison.out is not None
+    chip = environment().get_template("parts.html").module.chip  # type: ignore[attr-defined]
     for row in comparison.rows:
         look = palette(comparison)[row.policy]
         assert page.count(f"<td>{chip(look)}{row.policy}") >= 2
@@ -147,8 +148,9 @@ def test_curves_that_coincide_stay_visible() -> None:
 
 
 def test_the_dashboard_defines_every_colour() -> None:
+    style = TEMPLATES.with_name("report.css").read_text(encoding="utf-8")
     given = set(re.findall(r"(--[\w-]+):", DASHBOARD.read_text(encoding="utf-8")))
-    assert set(re.findall(r"var\((--[\w-]+)\)", STYLE)) | {"--ink", "--line"} <= given
+    assert set(re.findall(r"var\((--[\w-]+)\)", style)) | {"--ink", "--line"} <= given
 
 
 def test_tables_sort_in_a_browser(made: tuple[Comparison, str]) -> None:

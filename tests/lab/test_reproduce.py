@@ -36,7 +36,7 @@ from berth.lab.reproduce.traces import find_traces
 from berth.lab.run.cells import Cell
 from berth.lab.run.plans import Interrupted, Progress
 from berth.lab.run.processes import run_cells
-from berth.lab.show.page import chip
+from berth.lab.show.page import environment
 from berth.registry import PolicySpec
 from berth.scenario import load_scenario
 from berth.statistics import Estimate
@@ -254,6 +254,7 @@ def test_end_to_end_with_report(tmp_path: Path) -> None:
     assert page.count("<figure") == 4
     assert "http" not in page.replace("http://www.w3.org", "")
     assert f"berth reproduce {path} --out {out}" in page
+    chip = environment().get_template("parts.html").module.chip  # type: ignore[attr-defined]
     assert chip(looks_of(found)["ogasched-printed"]) in page
     assert "<th>claim</th><th>verdict</th>" in page  # the last columns are out of sight in a narrow window
     for text in ("more than FAIRNESS", "berth&#x27;s best", "as printed", over.verdict.value):

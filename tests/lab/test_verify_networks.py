@@ -13,7 +13,8 @@ from berth.cli import main
 from berth.errors import InvalidInput
 from berth.families.placement.pool_runs import run_pool
 from berth.lab.verify import CHECKS
-from berth.lab.verify.networks import LAYERS, NUMBERS, VISIBLE, _seen, played, read_network
+from berth.lab.verify.environment import played
+from berth.lab.verify.networks import LAYERS, NUMBERS, VISIBLE, _seen, read_network
 
 PAGE = Path(__file__).parents[2] / "docs" / "verified.md"
 CAPACITY = 8
@@ -36,7 +37,9 @@ def logs(draw: st.DrawFn) -> tuple[np.ndarray, ...]:
 @given(log=logs(), backfill=st.booleans())
 def test_the_environment_with_a_rule_is_the_kernel(log: tuple[np.ndarray, ...], backfill: bool) -> None:
     estimate = log[3].tolist()
-    began = played(log, CAPACITY, backfill, lambda queue, now, free: min(queue, key=lambda job: (estimate[job], job)))
+    began = played(
+        log, CAPACITY, backfill, lambda queue, now, free, ended: min(queue, key=lambda job: (estimate[job], job))
+    )
     mode = "shadow" if backfill else "none"
     submit, size, run, known = log
     kernel = run_pool(

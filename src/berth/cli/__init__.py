@@ -21,7 +21,6 @@ from berth.cli.lab import compare, workload
 from berth.cli.lab.catalog import policies_command, scenarios_app
 from berth.cli.lab.replay import replay_command
 from berth.cli.lab.trace import trace_app
-from berth.cli.lab.train_order import train_order_command
 from berth.cli.lab.verify import verify_command
 from berth.cli.live.jobs import job_app, jobs_command
 from berth.cli.live.kubernetes import explain_app, kubernetes_app
@@ -79,13 +78,6 @@ COMMANDS: dict[str, tuple[Callable[..., None], tuple[str, ...]]] = {
     "train": (
         compare.train_command,
         ("berth train drl-small --out my-policy", "berth train drl-small drl-scarce --steps 100 --workers 2"),
-    ),
-    "train-order": (
-        train_order_command,
-        (
-            "berth train-order jobs.swf.gz --processors 128 --out my-order",
-            "berth train-order jobs.swf.gz --processors 128 --backfill none --backfill easy --steps 200",
-        ),
     ),
     "policies": (policies_command, ("berth policies", "berth policies -o json")),
     "replay": (

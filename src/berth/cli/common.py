@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from berth.cli.answers import answered, terminal
+from berth.live.client import DEFAULT_URL
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,7 +27,11 @@ debugging = False
 
 __all__ = [
     "PlaceArgument",
+    "QueueOption",
     "QuietOption",
+    "TeamOption",
+    "TypeOption",
+    "UrlOption",
     "WorkersOption",
     "cell_progress",
     "complete_live_policy",
@@ -46,6 +51,12 @@ WorkersOption = Annotated[
 ]
 PlaceArgument = Annotated[Path | None, typer.Argument(metavar="OUT", hidden=True)]
 """An earlier form of `--out`."""
+UrlOption = Annotated[
+    str | None, typer.Option("--url", envvar="BERTH_URL", help=f"Address of the service. Default: {DEFAULT_URL}.")
+]
+TypeOption = Annotated[str | None, typer.Option("--type", help="Type of job; berth learns speeds by type.")]
+QueueOption = Annotated[str | None, typer.Option("--queue", "-q", help="Name of the queue.")]
+TeamOption = Annotated[str | None, typer.Option("--team", help="Team whose share the job counts against.")]
 PROGRESS_SECONDS = 30.0
 """Seconds between two lines of progress where standard error is no terminal."""
 

@@ -9,10 +9,7 @@ from typer.core import TyperGroup
 __all__ = ["GROUPS", "GroupedCommands", "examples"]
 
 GROUPS = {
-    "Lab": (
-        *("demo", "compare", "sweep", "leaderboard", "reproduce", "verify", "train", "train-order", "scenarios"),
-        "policies",
-    ),
+    "Lab": (*("demo", "compare", "sweep", "leaderboard", "reproduce", "verify", "train", "scenarios", "policies"),),
     "Traces": ("trace", "workload", "replay"),
     "Scheduler": (
         *("serve", "submit", "jobs", "job", "plan", "explain", "servers", "policy", "learned", "decisions"),
@@ -23,12 +20,18 @@ GROUPS = {
 """Commands by group, in the order of `berth --help`."""
 
 
+MOVED = {"train-order": "'berth-train-order' of examples/learned-order now: install that beside berth (pip install .)"}
+"""Commands of earlier versions, and what became of each."""
+
+
 class GroupedCommands(TyperGroup):
     """The main command: its help lists commands by group. Plain text, because rich takes long to import."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command of this name; of a subcommand without its command, say the whole."""
         name = args[0] if args else ""
+        if name in MOVED:
+            ctx.fail(f"{name!r} is {MOVED[name]}")
         homes = [home for home, command in self.commands.items() if name in getattr(command, "commands", ())]
         if homes and name not in self.commands:
             ctx.fail(f"No such command {name!r}. Did you mean 'berth {homes[0]} {name}'?")

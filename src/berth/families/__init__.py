@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from berth.families.cases import CheckFamily
     from berth.families.lab import LabFamily
 
-__all__ = ["BUILTIN", "FAMILIES", "Family"]
+__all__ = ["BUILTIN", "FAMILIES", "MOVED", "Family"]
 
 
 @cache
@@ -114,7 +114,6 @@ _ALL = (
             "tetris": "berth.families.placement.policies.packing:Tetris",
             "fgd": "berth.families.placement.policies.packing:FragmentationAware",
             "drf-placement": "berth.families.placement.policies.fair:FairQueue",
-            "learned-order": "berth.families.placement.policies.learned_order:LearnedOrder",
         },
     ),
 )
@@ -124,3 +123,5 @@ FAMILIES = {family.name: family for family in _ALL}
 
 BUILTIN = {name: place for family in FAMILIES.values() for name, place in family.policies.items()}
 """Every built-in policy by name."""
+MOVED = {"learned-order": "an example now: install examples/learned-order beside berth (pip install .)"}
+"""Policies that were built in once, and what became of each."""

@@ -13,22 +13,11 @@ import numpy as np
 
 from berth.model import Floats, Instance
 
-__all__ = ["HIDDEN", "REVEALED", "Board", "LabFamily", "MeanShare", "OracleWords", "grouped", "most_wanted"]
+__all__ = ["HIDDEN", "REVEALED", "LabFamily", "MeanShare", "OracleWords", "grouped", "most_wanted"]
 
 HIDDEN, REVEALED = "hidden", "revealed"
 MOST = 64
 """Largest number of rows or columns of a heat map; neighbours are averaged beyond it."""
-
-
-@dataclass(frozen=True)
-class Board:
-    """A scenario of the leaderboard, with its number of slots and that of the quick version."""
-
-    scenario: str
-    slots: int
-    quick: int
-    oracle: bool = True
-    """Whether an oracle is computed: the placement bound is slow for many tasks."""
 
 
 class Share(Protocol):
@@ -85,11 +74,6 @@ class LabFamily:
     """Why a comparison on this problem may tell policies badly apart, in sentences."""
     solver: str | None = None
     """Package of the family's solver: its kernels are the largest and compile first."""
-    boards: tuple[Board, ...] = ()
-    """Leaderboard scenarios of the family."""
-    baseline: str = ""
-    """Baseline on the leaderboard: a simple policy that serves all scenarios of the family except, for allocation,
-    those with gangs."""
 
 
 def grouped(values: Floats, axis: int, most: int = MOST) -> Floats:

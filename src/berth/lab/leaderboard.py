@@ -1,13 +1,12 @@
 """Leaderboard: every built-in policy on a fixed list of scenarios, with user policies beside them.
 
-All cells share their workers and one result directory, and finished cells are reused: adding a policy to an existing
-board runs only the cells of that policy.
+A board is a sweep file of each family, in `berth/data/leaderboards/`. All cells share their workers and one result
+directory, and finished cells are reused: adding a policy to an existing board runs only the cells of that policy.
 """
 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,13 +15,15 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
+from berth.about import HOME
 from berth.errors import InvalidInput, UnknownName
 from berth.families import BUILTIN, FAMILIES
-from berth.families.lab import Board, LabFamily
-from berth.lab.run.plans import Outcome, Progress, RunPlan, part_of, plan_comparison, run_plans, worker_count
-from berth.lab.run.processes import leave_if_imported_by_worker, run_cells
-from berth.lab.run.results import OracleRow, Row, Unsupported, spoken
-from berth.lab.run.store import now, opened, versions
+from berth.families.lab import LabFamily
+from berth.lab.run.plans import Progress, RunPlan
+from berth.lab.run.results import Comparison, OracleRow, Row, Unsupported, spoken
+from berth.lab.run.store import ResultDirectory
+from berth.lab.run.sweep import Point, Sweep, SweepFile, load_sweep, sweep
+from berth.lab.show.page import markdown_row, rendered
 from berth.lab.show.tables import as_table, fitted
 from berth.lab.show.words import MISSING, needs, number, percent, plus_minus
 from berth.registry import PolicySpec, written
@@ -32,48 +33,24 @@ from berth.statistics import Estimate
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = [
-    "BOARDS",
-    "Leaderboard",
-    "Standing",
-    "leaderboard",
-    "policies_of",
-    "print_leaderboard",
-    "render_leaderboard",
-]
+__all__ = ["BOARDS", "Leaderboard", "Standing", "leaderboard", "print_leaderboard", "render_leaderboard"]
 
 KIND = "berth leaderboard"
 BROKEN = "†"
 YOURS = "←"
 """Marks a policy that is not built in."""
+QUICK_SEEDS = 2
+QUICK_SLOTS = {"allocation": 10, "selection": 20, "placement": 2}
 
-
-SEEDS, QUICK_SEEDS = 6, 2
-
-BOARDS: Mapping[str, tuple[Board, ...]] = {name: family.lab.boards for name, family in FAMILIES.items()}
-"""All scenarios by family; sized to take less than ten minutes on two cores."""
-
-
-UNRANKED = ("learned-order",)
-"""Policies that are trained for the log of one cluster: no scenario of the leaderboard is one."""
-
-
-def policies_of(family: str) -> list[str]:
-    """Built-in policies of a family, without aliases and those that are not ranked.
-
-    >>> "hswf" in policies_of("selection"), "hauf" in policies_of("selection")
-    (False, True)
-    """
-    policies = FAMILIES[family].policies
-    first = {target: name for name, target in reversed(policies.items())}
-    return [name for name, target in policies.items() if first[target] == name and name not in UNRANKED]
+BOARDS = {name: HOME / "data" / "leaderboards" / f"{name}.yaml" for name in FAMILIES}
+"""The sweep file of each family."""
 
 
 @dataclass(frozen=True, eq=False)
 class Standing:
     """Result of one scenario: rows by information setting and policy, the best reward first."""
 
-    board: Board
+    scenario: str
     title: str
     family: LabFamily
     horizon: int
@@ -83,6 +60,23 @@ class Standing:
     oracles: tuple[OracleRow, ...]
     unsupported: tuple[Unsupported, ...]
     failed: Mapping[str, str]
+
+    @classmethod
+    def of(cls, point: Point, plan: RunPlan, comparison: Comparison) -> Standing:
+        """The standing at a point of the sweep."""
+        scenario = str(point.changes["scenario"])
+        return cls(
+            scenario,
+            load_scenario(scenario).title or scenario,  # without its overrides
+            comparison.family,
+            plan.slots,
+            plan.baseline,
+            plan.information,
+            comparison.rows,
+            comparison.oracle_rows,
+            comparison.unsupported,
+            {str(cell): failure.error for cell, failure in comparison.failed.items()},
+        )
 
     def shown(self, information: str) -> list[Row]:
         """Rows of one information setting."""
@@ -99,7 +93,7 @@ class Standing:
         """The standing as a dictionary, for JSON."""
         return {
             "family": self.family.name,
-            "scenario": self.board.scenario,
+            "scenario": self.scenario,
             "horizon": self.horizon,
             "baseline": self.baseline,
             "summary": [{**row.as_dict(self.family.left_out), "share": self.share(row)} for row in self.rows],
@@ -118,12 +112,11 @@ class Leaderboard:
     quick: bool
     reused: int
     seconds: float
-    facts: Mapping[str, Any]
 
     @property
     def failed(self) -> dict[str, str]:
         """Cells that failed, by scenario and cell."""
-        return {f"{s.board.scenario}, {cell}": error for s in self.standings for cell, error in s.failed.items()}
+        return {f"{s.scenario}, {cell}": error for s in self.standings for cell, error in s.failed.items()}
 
     def frame(self) -> pl.DataFrame:
         """A row for each scenario, information setting and policy; `share` is of the oracle, or of the best."""
@@ -132,7 +125,7 @@ class Leaderboard:
         rows = [
             {
                 "family": standing.family.name,
-                "scenario": standing.board.scenario,
+                "scenario": standing.scenario,
                 "slots": standing.horizon,
                 "baseline": standing.baseline,
                 "share": standing.share(row),
@@ -168,45 +161,43 @@ def leaderboard(
     `families` defaults to those of `policies`, or to all. With `out`, every finished cell is saved there at once, and
     the tables are written there.
     """
-    leave_if_imported_by_worker()
-    began = time.perf_counter()
     own = _own(policies)
-    wanted = list(BOARDS) if families is None and not own else list(own) if families is None else list(families)
+    wanted = families if families is not None else own or BOARDS
     for name in wanted:
         if name not in BOARDS:
             raise UnknownName("family", name, BOARDS)
-    boards = [(family, board) for family in BOARDS if family in wanted for board in BOARDS[family]]
-    seeds = QUICK_SEEDS if quick else SEEDS
-    plans = [_plan(family, board, own.get(family, []), seeds, quick) for family, board in boards]
-    with opened(out, KIND) as directory:
-        facts: dict[str, Any] = {
-            "quick": quick,
-            "seeds": list(plans[0].seeds),
-            "boards": [{**plan.facts(), "scenario": b.scenario} for plan, (_, b) in zip(plans, boards, strict=True)],
-            "versions": versions(),
-            "started": now(),
-        }
-        if directory is not None:
-            directory.create(facts)
-        standings: dict[int, Standing] = {}
-        reused = 0
+    points = [point for name in BOARDS if name in wanted for point in _points(name, own.get(name, []), quick)]
+    standings: dict[int, Standing] = {}
+    seeds: list[int] = []
 
-        def finished(place: int, outcome: Outcome) -> None:
-            nonlocal reused
-            standings[place] = _standing(boards[place][1], plans[place], outcome)
-            reused += outcome.reused
+    def note(point: Point, plan: RunPlan, comparison: Comparison) -> None:
+        standings[point.number] = Standing.of(point, plan, comparison)
+        seeds[:] = plan.seeds
 
-        # in separate processes: a policy that crashes its process must not end the others
-        runner = partial(run_cells, workers=worker_count(workers), apart=True)
-        run_plans(plans, directory, runner, progress, finished)
-        ordered = tuple(standings[place] for place in range(len(plans)))
-        found = Leaderboard(ordered, plans[0].seeds, quick, reused, time.perf_counter() - began, facts)
-        if directory is not None:
-            directory.write_table("leaderboard.parquet", found.frame())
-            directory.write_json("leaderboard.json", found.as_dict())
-            done = directory.described(facts, now(), reused, len(found.failed))
-            directory.write_json("manifest.json", done)  # last: marks a complete directory
-        return found
+    def concluded(found: Sweep) -> Leaderboard:
+        ordered = tuple(standings[place] for place in range(len(points)))
+        return Leaderboard(ordered, tuple(seeds), quick, found.reused, found.seconds)
+
+    def report(directory: ResultDirectory, found: Sweep, _: object) -> None:
+        board = concluded(found)
+        directory.write_table("leaderboard.parquet", board.frame())
+        directory.write_json("leaderboard.json", board.as_dict())
+
+    plan = SweepFile.model_validate({"title": "Leaderboard", "points": points})
+    return concluded(sweep(plan, out=out, workers=workers, progress=progress, report=report, each=note, kind=KIND))
+
+
+def _points(family: str, own: Sequence[str], quick: bool) -> list[dict[str, Any]]:
+    """The points of a board, each with all that its file says."""
+    board = load_sweep(BOARDS[family])
+    shared: dict[str, Any] = {
+        "policies": [*(board.policies or ()), *own],
+        "baseline": board.baseline,
+        "oracles": board.oracles,
+        "seeds": QUICK_SEEDS if quick else board.seeds,
+        **({"arrivals_known": board.arrivals} if board.arrivals else {}),
+    }
+    return [{**shared, **point, **({"horizon": QUICK_SLOTS[family]} if quick else {})} for point in board.points]
 
 
 def _own(policies: Sequence[str | type[Any]]) -> dict[str, list[str]]:
@@ -224,64 +215,26 @@ def _own(policies: Sequence[str | type[Any]]) -> dict[str, list[str]]:
     return found
 
 
-def _plan(family: str, board: Board, own: Sequence[str], seeds: int, quick: bool) -> RunPlan:
-    changes = {
-        # as if the scenario named them: a policy that cannot serve it is listed and stops nothing
-        "policies": list(dict.fromkeys([*policies_of(family), *own])),
-        "baseline": FAMILIES[family].lab.baseline,
-        "horizon": board.quick if quick else board.slots,
-    }
-    arrivals = "both" if len(FAMILIES[family].lab.information) > 1 else None
-    return plan_comparison(board.scenario, None, seeds, None, arrivals, ["slot"] if board.oracle else [], changes)
-
-
-def _standing(board: Board, plan: RunPlan, outcome: Outcome) -> Standing:
-    comparison = part_of(plan, outcome)
-    return Standing(
-        board,
-        load_scenario(board.scenario).title or board.scenario,  # without its overrides
-        comparison.family,
-        plan.slots,
-        plan.baseline,
-        plan.information,
-        comparison.rows,
-        comparison.oracle_rows,
-        comparison.unsupported,
-        {str(cell): failure.error for cell, failure in comparison.failed.items()},
-    )
-
-
 # --- the page, and the table in the terminal
 
 
 def render_leaderboard(found: Leaderboard, command: str, machine: str) -> str:
     """Render the page: a share table for each family, then every scenario with all numbers."""
-    version = found.facts["versions"].get("berth", "")
-    lines = [
-        "# Leaderboard",
-        "",
-        f"Written by `{command}`, berth {version}. Every built-in policy, with default settings, on the same "
-        f"scenarios, under seeds {found.seeds[0]} to {found.seeds[-1]} and with common random numbers. Some horizons "
-        "are shorter than those of the scenarios, so that the whole board takes less than ten minutes on two cores. "
-        "`berth leaderboard --policy mymodule:MyPolicy` adds a policy of your own.",
-        "",
-        "± is half of the 95 % interval over seeds. *Difference* is the reward per slot minus the baseline's under "
-        "the same seed; if its interval contains 0, these seeds do not distinguish the two. *µs* is the median time of "
-        f"a decision with its learning step on one machine ({machine}), with all cores busy: it differs between "
-        "machines. All other numbers are reproducible.",
-        "",
-    ]
-    lines += ["This is the quick version: a few slots, to check that everything runs.", ""] if found.quick else []
-    for family in dict.fromkeys(standing.family.name for standing in found.standings):
-        mine = [standing for standing in found.standings if standing.family.name == family]
-        lines += [f"## {family.capitalize()}", "", f"Baseline: `{mine[0].baseline}`.", ""]
-        lines += [_sentence(mine), ""]
-        for information in mine[0].information:
-            lines += [f"{spoken(information)}:", ""] if len(mine[0].information) > 1 else []
-            lines += [*_markdown(*_glance(mine, information)), ""]
-        for standing in mine:
-            lines += _section(standing)
-    return "\n".join(lines).rstrip() + "\n"
+    families = dict.fromkeys(standing.family.name for standing in found.standings)
+    return rendered(
+        "leaderboard.md",
+        found=found,
+        command=command,
+        machine=machine,
+        families={name: [one for one in found.standings if one.family.name == name] for name in families},
+        broken=BROKEN,
+        glance=_glance,
+        markdown=_markdown,
+        numbers=_numbers,
+        reasons_of=_reasons,
+        sentence=_sentence,
+        spoken=spoken,
+    )
 
 
 def print_leaderboard(found: Leaderboard, console: Console) -> None:
@@ -302,7 +255,7 @@ def print_leaderboard(found: Leaderboard, console: Console) -> None:
 
 def _sentence(standings: Sequence[Standing]) -> str:
     with_oracle = any(standing.oracles for standing in standings)
-    of_best = [f"`{standing.board.scenario}`" for standing in standings if not standing.oracles]
+    of_best = [f"`{standing.scenario}`" for standing in standings if not standing.oracles]
     said = "Share of the oracle's reward that each policy earns" if with_oracle else "Share of the best reward"
     if with_oracle and of_best:
         said += f" (in {' and '.join(of_best)}, of the best policy's)"
@@ -338,29 +291,11 @@ def _glance(standings: Sequence[Standing], information: str) -> tuple[list[str],
         [_named(policy), *(percent(shares[policy].get(place)) for place in range(len(standings)))]
         for policy in sorted(shares, key=standing_of)
     ]
-    return ["policy", *(standing.board.scenario for standing in standings)], rows
+    return ["policy", *(standing.scenario for standing in standings)], rows
 
 
-def _section(standing: Standing) -> list[str]:
-    lines = [
-        f"### {standing.board.scenario}",
-        "",
-        f"{standing.title.rstrip('.')}. Played: {standing.horizon} slots.",
-        "",
-    ]
-    for information in standing.information:
-        if len(standing.information) > 1:
-            lines += [f"{spoken(information)}:", ""]
-        rows = standing.shown(information)
-        lines += _markdown(*_numbers(standing, rows)) if rows else ["No policy finished."]
-        lines.append("")
-        reasons = [needs(item) for item in standing.unsupported if item.information in (information, "oracle")]
-        lines += [f"Not here: {'; '.join(reasons)}.", ""] if reasons else []
-    if any(row.violations for row in standing.rows):
-        lines += [f"{BROKEN} Some decisions broke constraints; the simulator repaired them before it played them.", ""]
-    if standing.failed:
-        lines += ["Failed:", "", *(f"* {cell}: {error}" for cell, error in standing.failed.items()), ""]
-    return lines
+def _reasons(standing: Standing, information: str) -> list[str]:
+    return [needs(item) for item in standing.unsupported if item.information in (information, "oracle")]
 
 
 def _numbers(standing: Standing, rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
@@ -387,7 +322,7 @@ def _estimate(value: Estimate | None) -> str:
     return " ".join(plus_minus(value)).strip()
 
 
-def _markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+def _markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Markdown table; the first column is text, the others are numbers."""
     marks = ["---", *("---:" for _ in heads[1:])]
-    return [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in (heads, marks, *rows)]
+    return "\n".join(markdown_row(cells) for cells in (heads, marks, *rows))

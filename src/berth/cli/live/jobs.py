@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from berth.cli.answers import Output, OutputOption, WideOption, WideOutput, answered, print_table
+from berth.cli.common import QueueOption, TeamOption, TypeOption, UrlOption
 from berth.cli.help import examples
-from berth.cli.live.common import QueueOption, TeamOption, TypeOption, UrlOption
 from berth.live.client import Client, Code, ServiceRefused, ServiceSilent, path
 
 __all__ = ["job_app", "jobs_command"]

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from berth.cli.answers import Output, OutputOption, answered, terminal
-from berth.cli.common import QuietOption, WorkersOption, complete_live_policy, progress
-from berth.cli.live.common import UrlOption
+from berth.cli.common import QuietOption, UrlOption, WorkersOption, complete_live_policy, progress
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar

@@ -10,9 +10,8 @@ from typing import Annotated
 import typer
 
 from berth.cli.answers import Output, OutputOption, WideOption, WideOutput, answered, print_table
-from berth.cli.common import complete_live_policy
+from berth.cli.common import UrlOption, complete_live_policy
 from berth.cli.help import examples
-from berth.cli.live.common import UrlOption
 from berth.live.client import Client, path
 
 __all__ = ["decisions_command", "learned_command", "policy_app", "servers_app"]

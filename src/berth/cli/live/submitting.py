@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from berth.cli.answers import Output, OutputOption, answered
-from berth.cli.live.common import QueueOption, TeamOption, TypeOption, UrlOption
+from berth.cli.common import QueueOption, TeamOption, TypeOption, UrlOption
 from berth.cli.live.kubernetes import ContextOption, FromOption, KubeconfigOption, Source, kubernetes_plans
 from berth.errors import BerthError, InvalidInput
 from berth.live.client import Client, Code, ServiceRefused, ServiceSilent, path

@@ -7,7 +7,7 @@ import numpy as np
 from berth.families.allocation.oracle import best_stationary, slot_optima
 from berth.families.allocation.problem import AllocationProblem
 from berth.families.allocation.world import AllocationWorld
-from berth.families.lab import HIDDEN, REVEALED, Board, LabFamily, MeanShare, OracleWords, most_wanted
+from berth.families.lab import HIDDEN, REVEALED, LabFamily, MeanShare, OracleWords, most_wanted
 from berth.model import Floats
 
 __all__ = ["LAB"]
@@ -92,12 +92,4 @@ LAB = LabFamily(
     left_out=frozenset({"expected", "cost", "regret_log_fit", "fraction_of_information"}),
     remarks=_remarks,
     solver="berth.families.allocation.programme",
-    boards=(
-        Board("ogasched-default", 2000, 10),
-        Board("ogasched-fig2", 2000, 10),
-        Board("ogasched-switching", 2000, 10),
-        Board("trace-openb-allocation", 300, 5),
-        Board("ogasched-gang", 200, 5),
-    ),
-    baseline="fairness",
 )

@@ -65,8 +65,6 @@ def run_cluster(policy: Any, tasks: Tasks, runs: Floats, *, typical: Classes | N
     reserving = form is not None and form.backfill == "conservative" and policy.fit == "first"
     if form is None or problem.launch.any() or not (reserving or form.backfill in ("packed", *BACKFILL)):
         return None
-    if form.weights is not None:  # a network, which the kernels for clusters do not have
-        return None
     try:
         score = None if form.score is None else compiled_score(form.score)
     except InvalidInput:  # a function that only Python can run

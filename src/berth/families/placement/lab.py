@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from berth.families.lab import REVEALED, Board, LabFamily, OracleWords, grouped
+from berth.families.lab import REVEALED, LabFamily, OracleWords, grouped
 from berth.families.placement.oracle import placement_bound
 from berth.families.placement.problem import PlacementDecision, PlacementProblem, PlacementSlot
 from berth.families.placement.world import PlacementWorld
@@ -101,12 +101,4 @@ LAB = LabFamily(
         "launching servers. Gain minus cost is the reward.",
         "allocation": "The mean share of each server that tasks hold, over the whole run, for the first seed.",
     },
-    boards=(
-        Board("drl-default", 100, 2),
-        Board("drl-scarce", 50, 2),
-        Board("drl-launch", 100, 2),
-        Board("trace-google-2011-placement", 100, 2, oracle=False),
-        Board("trace-openb-placement", 100, 2, oracle=False),
-    ),
-    baseline="fcfs",
 )

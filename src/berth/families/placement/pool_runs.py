@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from berth.errors import InvalidInput
 from berth.families.placement.kernels.pool import ANY, CAPACITY, EASY, FREE, STRICT, Jobs, Pool, play_pool
 from berth.families.placement.kernels.pool_reservations import Profile, play_conservative
-from berth.families.placement.kernels.ranked import SHADOW, Learned, play_ranked
+from berth.families.placement.kernels.ranked import SHADOW, play_ranked
 from berth.model import Floats, frozen_array
 
 __all__ = ["MODES", "compiled_score", "run_pool"]
@@ -38,24 +38,18 @@ def run_pool(
     backfill: str = "none",
     key: ArrayLike | None = None,
     score: Callable[..., Any] | None = None,
-    weights: ArrayLike | None = None,
-    owner: ArrayLike | None = None,
     committed: bool = False,
     singly: bool = False,
 ) -> Floats:
     """Start of each job, (N,); jobs by arrival, and in the queue by ascending `key` (N,), then by arrival.
 
-    With a `score` of wait, estimate, size and submission, or with the `weights` of a network that scores jobs
-    (`berth.families.placement.kernels.order_network`), which predicts run times from those of the job's `owner` (N,;
-    None or -1: no prediction), the queue is in its order instead, found anew at every moment, and ties by `key`;
-    `committed`: what was first stays first until it starts; `singly`: each end and arrival is a moment of its own
-    (`berth.families.placement.kernels.ranked`).
+    With a `score` of wait, estimate, size and submission the queue is in its order instead, found anew at every moment,
+    and ties by `key`; `committed`: what was first stays first until it starts; `singly`: each end and arrival is a
+    moment of its own (`berth.families.placement.kernels.ranked`).
 
     >>> run_pool([0, 0, 1], [2, 4, 2], [5, 5, 4], [5, 5, 4], 4, backfill="easy")
     array([0., 5., 1.])
     """
-    if weights is not None:
-        score = _no_score
     if backfill not in MODES or (backfill == "shadow" and score is None):
         raise InvalidInput(f"one of {', '.join(MODES)} (shadow with a score)", value=backfill, key="backfill")
     submit = frozen_array(submit, "submit", low=-np.inf)
@@ -87,10 +81,7 @@ def run_pool(
         if backfill == "conservative":
             raise InvalidInput("a backfilling with a score: none, easy, any or shadow", value=backfill, key="backfill")
         scratch = np.empty(count, dtype=np.int64), np.empty(count)
-        owners = np.full(count, -1) if owner is None else np.array(owner, dtype=np.int64)
-        network = np.array([] if weights is None else weights, dtype=np.float64)
-        learned = Learned(network, owners, np.full((int(owners.max(initial=-1)) + 1, 2), np.nan))
-        play_ranked(jobs, pool, *scratch, compiled_score(score), learned, committed, singly, MODES[backfill])
+        play_ranked(jobs, pool, *scratch, compiled_score(score), committed, singly, MODES[backfill])
     elif backfill == "conservative":
         steps = 4 * count + 8
         play_conservative(
@@ -100,10 +91,6 @@ def run_pool(
         play_pool(jobs, pool, MODES[backfill])
     start: Floats = pool.start
     return start
-
-
-def _no_score(wait: float, estimate: float, size: float, submit: float) -> float:
-    return 0.0
 
 
 @cache

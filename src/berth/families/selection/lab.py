@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from berth.families.lab import REVEALED, Board, LabFamily, MeanShare, OracleWords, most_wanted
+from berth.families.lab import REVEALED, LabFamily, MeanShare, OracleWords, most_wanted
 from berth.families.selection.oracle import informed_rewards, selection_optima
 from berth.families.selection.problem import SelectionProblem
 from berth.families.selection.world import SelectionWorld
@@ -92,12 +92,4 @@ LAB = LabFamily(
         "cluster where it is one pool, has; for the first seed.",
     },
     solver="berth.families.selection.solvers",
-    boards=(
-        Board("esdp-default", 2000, 20),
-        Board("esdp-c8", 1000, 20),
-        Board("esdp-drift", 4000, 20),
-        Board("gang-30x40", 300, 5),
-        Board("trace-openb-selection", 500, 5),
-    ),
-    baseline="random-selection",
 )

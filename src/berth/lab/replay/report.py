@@ -6,7 +6,6 @@ import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from berth.lab.replay.faults import complaints, load_notes
 from berth.lab.replay.paired import MEASURES, Difference, counts_part, difference_cells, differences_in_words, sampled
 from berth.lab.replay.results import THRESHOLD_SECONDS, Replay
 from berth.lab.show.canvas import line_looks
-from berth.lab.show.page import chip, inline_svg, page, table
+from berth.lab.show.page import page
 from berth.lab.show.traces import spoken_time
 from berth.lab.show.words import number, percent
 
@@ -100,50 +99,53 @@ def _listed(found: Sequence[Difference]) -> str:
 
 def render_replay(result: Replay, plots: Mapping[str, str], manifest: Mapping[str, Any]) -> str:
     """The page; `plots` are SVG texts by name, as `save_replay_plots` gives them."""
-    files = list(result.source["files"])
-    title = f"Replay of {Path(files[0]).name}" if files else "Replay"
-    lines = "".join(f"<p>{escape(line)}</p>" for line in replay_verdict(result))
-    warned = any(complaints(row) for row in result.rows)
-    body = [f'<div class="card verdict{" warn" if warned else ""}">{lines}</div>', _numbers(result)]
-    body += [_differences(result)]
-    several = len(result.samples) > 1
-    first = f" The first of {len(result.samples)} samples is drawn." if several else ""
-    body.append('<h2 id="charts">Charts</h2>')
-    body += [
-        f"<figure class='card'><h3>{TITLES[name]}</h3><div class='scroll'>{inline_svg(svg, name)}</div>"
-        f"<figcaption>{escape(CAPTIONS[name] + (first if name != 'waits' else ''))}</figcaption></figure>"
-        for name, svg in plots.items()
-    ]
-    body.append(_left_out(result))
-    sections = {
-        "numbers": "Numbers",
-        **({"differences": "Differences"} if result.differences else {}),
-        "charts": "Charts",
-    }
-    return page(title, _facts(result, manifest), {"Manifest": json.dumps(manifest, indent=2)}, sections, body)
-
-
-def _facts(result: Replay, manifest: Mapping[str, Any]) -> dict[str, str]:
-    row = result.rows[0]
-    versions = manifest.get("versions", {})
-    command = replay_command_line(result)
+    files, row = list(result.source["files"]), result.rows[0]
     facts = {
-        "Jobs": escape(f"{row['jobs']:,}{sampled(result.measurement, len(result.samples))}"),
-        "Cluster": escape(f"{row.get('capacity') or 0:,.6g} {row.get('resource', '')}"),
+        "Jobs": f"{row['jobs']:,}{sampled(result.measurement, len(result.samples))}",
+        "Cluster": f"{row.get('capacity') or 0:,.6g} {row.get('resource', '')}",
         "Offered load": number(row.get("offered_load"), 3),
-        "Policies": escape(f"{len(result.rows)}, baseline {result.baseline}"),
-        "Version": escape(f"berth {versions.get('berth', '')}, {str(manifest.get('finished') or '')[:10]}"),
+        "Policies": f"{len(result.rows)}, baseline {result.baseline}",
+        "Version": f"berth {manifest.get('versions', {}).get('berth', '')}, {str(manifest.get('finished') or '')[:10]}",
     }
-    return facts | ({"Command": f"<code>{escape(command)}</code>"} if command else {})
+    sections = {"numbers": "Numbers", "differences": "Differences", "charts": "Charts"}
+    columns = _columns(result)
+    return page(
+        "replay.html",
+        f"Replay of {Path(files[0]).name}" if files else "Replay",
+        facts,
+        {"Manifest": json.dumps(manifest, indent=2)},
+        {key: word for key, word in sections.items() if key != "differences" or result.differences},
+        command=replay_command_line(result),
+        result=result,
+        plots=plots,
+        titles=TITLES,
+        captions=CAPTIONS,
+        verdict=replay_verdict(result),
+        warned=any(complaints(row) for row in result.rows),
+        looks=line_looks([row["policy"] for row in result.rows]),
+        columns=list(columns),
+        numbers=[
+            (row["policy"], [show(row) for show in columns.values()] if "mean_wait_seconds" in row else [])
+            for row in sorted(result.rows, key=lambda row: row["never_started"] > 0)
+        ],
+        samples=len(result.samples),
+        bound=result.measurement.get("slowdown_bound", THRESHOLD_SECONDS),
+        resource=row.get("resource", "everything"),
+        until="in the time that counts" if counts_part(result.measurement) else "until the last end",
+        differences=difference_cells(result.differences),
+        differences_in_words=differences_in_words(result.differences, len(result.samples), result.measurement)
+        if result.differences
+        else "",
+        left_out=[
+            *([f"merged: {result.merging}"] if result.merging else []),
+            *(f"{reason}: {count:,}" for reason, count in result.left_out.items()),
+            *(f"{policy} is not here: {reason}" for policy, reason in result.refused.items()),
+        ],
+    )
 
 
-def _named(result: Replay, policy: str) -> str:
-    look = line_looks([row["policy"] for row in result.rows])[policy]
-    tag = ' <span class="tag">baseline</span>' if policy == result.baseline and len(result.rows) > 1 else ""
-    return f"<td>{chip(look)}{escape(policy)}{tag}</td>"
-
-
-def _numbers(result: Replay) -> str:
+def _columns(result: Replay) -> dict[str, Callable[[dict[str, Any]], str]]:
+    """Columns of the table of numbers: what each shows of a row."""
     columns: dict[str, Callable[[dict[str, Any]], str]] = {
         "mean wait": lambda row: _bound(row) + spoken_time(row["mean_wait_seconds"]),
         "p95 wait": lambda row: _bound(row) + spoken_time(row["p95_wait_seconds"]),
@@ -157,19 +159,7 @@ def _numbers(result: Replay) -> str:
     for head, name in (("never started", "never_started"), ("broken", "broken_decisions")):
         if any(row.get(name) for row in result.rows):
             columns[head] = partial(_count, name)
-    lines = []
-    for row in sorted(result.rows, key=lambda row: row["never_started"] > 0):
-        cells = [f"<td>{show(row)}</td>" for show in columns.values()] if "mean_wait_seconds" in row else []
-        lines.append(f"<tr>{_named(result, row['policy'])}{''.join(cells) or '<td>no job started</td>'}</tr>")
-    until = "in the time that counts" if counts_part(result.measurement) else "until the last end"
-    resource = escape(str(result.rows[0].get("resource", "everything")))
-    bound = result.measurement.get("slowdown_bound", THRESHOLD_SECONDS)
-    means = f"Means over {len(result.samples)} samples. " if len(result.samples) > 1 else ""
-    return (
-        f"<h2 id='numbers'>Numbers</h2><div class='card'>{table(['policy', *columns], lines)}<p><small>{means}"
-        f"Slowdown is bounded ({bound:g} s). Utilisation is the share of {resource} {until}. Fairness is Jain's index "
-        "of users' mean slowdowns.</small></p></div>"
-    )
+    return columns
 
 
 def _count(name: str, row: Mapping[str, Any]) -> str:
@@ -179,28 +169,3 @@ def _count(name: str, row: Mapping[str, Any]) -> str:
 def _bound(row: Mapping[str, Any]) -> str:
     """What stands before numbers that count jobs that never started."""
     return "≥ " if row["never_started"] else ""
-
-
-def _differences(result: Replay) -> str:
-    if not result.differences:
-        return ""
-    lines = [
-        f"<tr>{_named(result, policy)}{''.join(f'<td>{escape(cell.strip())}</td>' for cell in cells)}</tr>"
-        for policy, cells in difference_cells(result.differences).items()
-    ]
-    words = differences_in_words(result.differences, len(result.samples), result.measurement)
-    heads = ["policy", "mean wait", "mean slowdown", "utilisation"]
-    return (
-        f"<h2 id='differences'>Differences to {escape(result.baseline)}</h2><div class='card'>{table(heads, lines)}"
-        f"<p><small>{escape(words)}</small></p></div>"
-    )
-
-
-def _left_out(result: Replay) -> str:
-    items = [f"merged: {result.merging}"] if result.merging else []
-    items += [f"{reason}: {count:,}" for reason, count in result.left_out.items()]
-    items += [f"{policy} is not here: {reason}" for policy, reason in result.refused.items()]
-    if not items:
-        return ""
-    listed = "".join(f"<li>{escape(item)}</li>" for item in items)
-    return f"<h2 id='left-out'>Left out, repaired or merged</h2><ul>{listed}</ul>"

@@ -1,8 +1,8 @@
 """Sweeps: one comparison at each of many settings, on one machine or on several.
 
-A sweep file names a scenario and the overrides to try: every combination of listed values (`grid`), or points drawn at
-random (`random`). Policies and seeds apply to every point. Cells are deterministic and are saved as soon as they are
-done, so a sweep that was stopped or killed resumes where it was.
+A sweep file names a scenario and the overrides to try: points one by one (`points`), every combination of listed values
+(`grid`), or points drawn at random (`random`). Policies and seeds apply to every point. Cells are deterministic and are
+saved as soon as they are done, so a sweep that was stopped or killed resumes where it was.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from berth.files.wording import Mistake, Part, checked, first_of, said
 from berth.files.yaml_tree import Key, Tree, read_file
 from berth.lab.run.plans import Outcome, Progress, RunPlan, part_of, plan_comparison, run_plans, worker_count
 from berth.lab.run.processes import leave_if_imported_by_worker, run_cells
-from berth.lab.run.results import Row
+from berth.lab.run.results import Comparison, Row
 from berth.lab.run.store import ResultDirectory, now, opened, versions
 from berth.random import stream
 from berth.scenario.layering import find_file
@@ -96,6 +96,9 @@ class SweepPlan(Part):
         default_factory=dict, description="list of values by key; every combination is a point"
     )
     random: RandomSearch | None = Field(None, description="points drawn at random")
+    points: list[dict[str, Any]] = Field(
+        default_factory=list, description="points one by one, each with its values by key"
+    )
     set: dict[str, Any] = Field(default_factory=dict, description="values by key, the same at every point")
     policies: Annotated[list[str], Field(min_length=1)] | None = Field(None, description="policies to compare")
     baseline: str | None = Field(None, description="policy with which the others are compared")
@@ -120,8 +123,12 @@ class SweepPlan(Part):
 class SweepFile(SweepPlan):
     """Contents of a sweep file of comparisons."""
 
-    scenario: Annotated[str | dict[str, Any], said("the name or file of a scenario, or a scenario (a mapping)")] = (
-        Field(description="a name (`berth scenarios`), a file (a relative path starts at the sweep file), or a mapping")
+    scenario: (
+        Annotated[str | dict[str, Any], said("the name or file of a scenario, or a scenario (a mapping)")] | None
+    ) = Field(
+        None,
+        description="a name (`berth scenarios`), a file (a relative path starts at the sweep file), or a mapping; "
+        "may be swept",
     )
     seeds: (
         Annotated[
@@ -213,8 +220,15 @@ def load_sweep(path: str | os.PathLike[str]) -> SweepFile:
 def sweep_mistakes(plan: SweepPlan) -> Iterator[Mistake]:
     """What is wrong with the grid and the random points."""
     drawn = {} if plan.random is None else plan.random.keys
-    if not plan.grid and not drawn:
-        yield Mistake(("grid",), "at least one key under grid or random", found="nothing to sweep")
+    if not plan.grid and not drawn and not plan.points:
+        yield Mistake(("grid",), "at least one key under grid or random, or points", found="nothing to sweep")
+    if isinstance(plan, SweepFile) and plan.scenario is None:
+        listed = bool(plan.points) and all("scenario" in point for point in plan.points)
+        if not listed and "scenario" not in {*plan.grid, *drawn, *plan.set}:
+            yield Mistake(("scenario",), "this key, or a scenario for each point")
+    for i, point in enumerate(plan.points):
+        for key in point.keys() & {*plan.grid, *drawn}:
+            yield Mistake(("points", i, key), "a key in one of them", found="a key under grid or random too")
     for key, values in plan.grid.items():
         for i, value in enumerate(values):
             if any(type(other) is type(value) and other == value for other in values[:i]):  # 1 is not true
@@ -236,7 +250,7 @@ def sweep_mistakes(plan: SweepPlan) -> Iterator[Mistake]:
 
 
 def points_of(plan: SweepPlan) -> list[Point]:
-    """All points: each combination of the grid at each random point.
+    """All points: each combination of the grid at each random point, for each of the points listed one by one.
 
     >>> plan = SweepFile(scenario="small", grid={"ports.count": [3, 5], "horizon": [10]})
     >>> [str(point) for point in points_of(plan)]
@@ -251,7 +265,8 @@ def points_of(plan: SweepPlan) -> list[Point]:
             for i in range(plan.random.points)
         ]
     # random points are the outer loop, so that more of them only add points
-    return [Point(number, {**a, **b}) for number, (b, a) in enumerate(itertools.product(drawn, grid))]
+    combined = itertools.product(drawn, plan.points or [{}], grid)
+    return [Point(number, {**a, **b, **c}) for number, (c, b, a) in enumerate(combined)]
 
 
 def sweep(
@@ -264,10 +279,13 @@ def sweep(
     seeds: int | Sequence[int] | None = None,
     progress: Callable[[Progress], None] | None = None,
     report: Callable[[ResultDirectory, Sweep, Mapping[str, Any]], None] | None = None,
+    each: Callable[[Point, RunPlan, Comparison], None] | None = None,
+    kind: str = KIND,
 ) -> Sweep:
     """Run a sweep; `on` is "local" (processes of this machine) or "ray" (a cluster at `address`).
 
-    `report` writes more files to `out`, from the sweep and its manifest.
+    `report` writes more files to `out`, from the sweep and its manifest; `each` gets the whole comparison of a point
+    when it is complete; `kind` is that of the result directory.
     A point with an invalid scenario is an error before anything runs; a failing cell is listed and stops no other.
     """
     leave_if_imported_by_worker()
@@ -281,7 +299,7 @@ def sweep(
     plans = [_planned(plan, point, seeds) for point in points]
     if plan.policies is not None:
         plans[0].refusals(())  # a wrong setting of a policy is reported before anything runs
-    with opened(out, KIND) as directory:
+    with opened(out, kind) as directory:
         facts = {
             "sweep": plan.model_dump(),
             "points": [dict(point.changes) for point in points],
@@ -303,6 +321,8 @@ def sweep(
             failed[place] = {str(cell): failure.error for cell, failure in comparison.failed.items()}
             left_out[place] = {f"{item.policy}, {item.information}": item.reason for item in comparison.unsupported}
             reused += comparison.reused
+            if each is not None:
+                each(points[place], plans[place], comparison)
 
         run_plans(plans, directory, runner, progress, finished)
         keys = tuple(dict.fromkeys(key for point in points for key in point.changes))
@@ -327,6 +347,7 @@ def sweep(
 def _planned(plan: SweepFile, point: Point, seeds: int | Sequence[int] | None) -> RunPlan:
     """Comparison at one point; swept values override the file's values for all points."""
     changes = {**plan.set, **point.changes}
+    scenario = changes.pop("scenario", plan.scenario)
 
     def unless(key: str, value: Any) -> Any:
         return None if key in changes else value
@@ -336,7 +357,7 @@ def _planned(plan: SweepFile, point: Point, seeds: int | Sequence[int] | None) -
         changes = {"policies": list(plan.policies), **changes}
     try:
         return plan_comparison(
-            _scenario(plan),
+            _scenario(plan, scenario),
             None,
             seeds if seeds is not None else unless("seeds", plan.seeds),
             unless("baseline", plan.baseline),
@@ -348,7 +369,7 @@ def _planned(plan: SweepFile, point: Point, seeds: int | Sequence[int] | None) -
         raise at_point(error, plan, point) from None
     except UnknownName as error:
         said: dict[str, list[Any]] = {
-            "scenario": [plan.scenario],
+            "scenario": [scenario],
             "baseline": [plan.baseline],
             "oracles": plan.oracles or [],
         }
@@ -357,18 +378,14 @@ def _planned(plan: SweepFile, point: Point, seeds: int | Sequence[int] | None) -
         raise at_point(InvalidInput(expected, value=error.name, key=key), plan, point) from None
 
 
-def _scenario(plan: SweepFile) -> Any:
-    """Load the scenario; relative files start at the sweep file."""
+def _scenario(plan: SweepFile, scenario: Any) -> Any:
+    """Load the scenario of a point; relative files start at the sweep file."""
     if plan.file is None:
-        return plan.scenario
-    if isinstance(plan.scenario, str):
-        return find_file(plan.scenario, plan.file.parent)
-    base = plan.scenario.get("extends")
-    return (
-        {**plan.scenario, "extends": str(find_file(base, plan.file.parent))}
-        if isinstance(base, str)
-        else {**plan.scenario}
-    )
+        return scenario
+    if isinstance(scenario, str):
+        return find_file(scenario, plan.file.parent)
+    base = scenario.get("extends")
+    return {**scenario, "extends": str(find_file(base, plan.file.parent))} if isinstance(base, str) else {**scenario}
 
 
 def at_point(error: InvalidInput, plan: SweepPlan, point: Point) -> InvalidInput:
@@ -377,6 +394,9 @@ def at_point(error: InvalidInput, plan: SweepPlan, point: Point) -> InvalidInput
     places: dict[str, Key] = {name: (name,) for name in ("scenario", "trace", "policies", "baseline", "oracles")}
     places |= {key: ("set", key) for key in plan.set}
     places |= {key: ("random", "keys", key) for key in point.changes}
+    for i, one in enumerate(plan.points):
+        if one.items() <= point.changes.items():
+            places |= {key: ("points", i, key) for key in one}
     places |= {key: ("grid", key, values.index(point.changes[key])) for key, values in plan.grid.items()}
     place = next((place for key, place in places.items() if _within(wrong, key) or _within(key, wrong)), ())
     return InvalidInput(

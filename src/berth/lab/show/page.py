@@ -1,66 +1,83 @@
-"""Frame, style and parts that all HTML reports share: one file each, without network."""
+"""Templates of all reports, and what they use: HTML reports are one file each, without network."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from berth.about import HOME
+from berth.about import HOME, VERSION
 from berth.lab.show.canvas import GRID, INK
+from berth.lab.show.words import MISSING, mean_of, number, percent, plus_minus
 
-__all__ = ["chip", "inline_svg", "marked", "page", "seeds_in_words", "table"]
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
+__all__ = ["environment", "inline_svg", "markdown_row", "marked", "page", "rendered", "seeds_in_words"]
+
+TEMPLATES = Path(__file__).with_name("templates")
 DASHBOARD = HOME / "live" / "service" / "dashboard" / "style.css"
 """Colours and type of the dashboard, which reports have too."""
 
-STYLE, SCRIPT = (Path(__file__).with_name(f"report.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
+
+@cache
+def environment() -> Environment:
+    """The templates, and the functions that they use."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+    from markupsafe import Markup
+
+    found = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=select_autoescape(["html"]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    style, script = (Path(__file__).with_name(f"report.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
+    found.globals.update(
+        style=Markup(DASHBOARD.read_text(encoding="utf-8") + style),
+        script=Markup(script),
+        inline_svg=lambda svg, prefix: Markup(inline_svg(svg, prefix)),
+        marked=lambda text: Markup(marked(text)),
+        missing=MISSING,
+        mean_of=mean_of,
+        number=number,
+        percent=percent,
+        plus_minus=plus_minus,
+        row=markdown_row,
+        version=VERSION,
+    )
+    return found
+
+
+def rendered(template: str, **values: Any) -> str:
+    """The text of a template with these values; in HTML, texts are escaped."""
+    return environment().get_template(template).render(values).strip() + "\n"
 
 
 def page(
+    template: str,
     title: str,
     facts: Mapping[str, str],
     files: Mapping[str, str],
     sections: Mapping[str, str],
-    body: Iterable[str],
+    *,
+    command: str = "",
+    **values: Any,
 ) -> str:
-    """A whole report. Its head has `facts` (HTML by name) and `files` (texts by name, folded away).
+    """A whole report. Its head has `facts`, the `command`, and `files` (texts by name, folded away).
 
     `sections` holds the headings that the bar at the top links to, by their ids.
     """
-    links = "".join(f'<a href="#{name}">{escape(words)}</a>' for name, words in sections.items())
-    told = "".join(f"<dt>{escape(name)}</dt><dd>{words}</dd>" for name, words in facts.items())
-    folded = "".join(
-        f"<details><summary>{escape(name)}</summary><pre>{escape(text)}</pre></details>" for name, text in files.items()
-    )
-    style = DASHBOARD.read_text(encoding="utf-8") + STYLE
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)} · berth</title>\n<style>{style}</style>\n</head>\n<body>\n"
-        f'<header><span class="brand">berth</span><nav>{links}</nav></header>\n<main>\n'
-        f'<h1>{escape(title)}</h1>\n<div class="card"><dl>{told}</dl>{folded}</div>\n'
-        + "\n".join(part for part in body if part)
-        + f"\n</main>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n"
-    )
+    return rendered(template, title=title, facts=facts, files=files, sections=sections, command=command, **values)
 
 
-def table(heads: Iterable[str], lines: Iterable[str], texts: Collection[str] = ()) -> str:
-    """A table of these heads and rows, both HTML; columns with a head in `texts` hold text, set from the left."""
-    top = "".join(f"<th{' class=text' if head in texts else ''}>{head}</th>" for head in heads)
-    return f"<div class='scroll'><table><thead><tr>{top}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
-
-
-def chip(look: Mapping[str, Any]) -> str:
-    """A piece of a line as the plots draw it, to stand before a policy's name."""
-    dashes = look["linestyle"]
-    gaps = "" if dashes == "-" else f' stroke-dasharray="{" ".join(f"{1.7 * length:g}" for length in dashes[1])}"'
-    return (
-        '<svg class="chip" width="26" height="8" aria-hidden="true">'
-        f'<line x2="26" y1="4" y2="4" stroke="{look["color"]}" stroke-width="3"{gaps}/></svg>'
-    )
+def markdown_row(cells: Sequence[str]) -> str:
+    """A row of a table in Markdown."""
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def seeds_in_words(seeds: Sequence[int]) -> str:

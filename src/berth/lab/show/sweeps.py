@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from matplotlib.ticker import FuncFormatter
 from berth.lab.run.store import ResultDirectory
 from berth.lab.run.sweep import Sweep
 from berth.lab.show.canvas import STYLE, finish, line_looks, new_figure, short_number, to_png, to_svg
-from berth.lab.show.page import chip, inline_svg, page, table
+from berth.lab.show.page import page
 from berth.lab.show.words import MISSING, plus_minus
 from berth.statistics import Estimate
 
@@ -197,46 +196,33 @@ def _put(picture: bytes, path: Path) -> None:
 
 
 def _page(found: SweepTable, drawn: Mapping[str, str], manifest: Mapping[str, Any]) -> str:
-    points = len(manifest.get("points", ()))
     facts = {
-        "Points": f"{points:,}, of {escape(', '.join(found.keys))}",
-        "Policies": escape(", ".join(found.policies)),
-        "Version": escape(
-            f"berth {manifest.get('versions', {}).get('berth', '')}, {str(manifest.get('finished') or '')[:10]}"
-        ),
+        "Points": f"{len(manifest.get('points', ())):,}, of {', '.join(found.keys)}",
+        "Policies": ", ".join(found.policies),
+        "Version": f"berth {manifest.get('versions', {}).get('berth', '')}, {str(manifest.get('finished') or '')[:10]}",
     }
-    body = ['<h2 id="curves">Curves</h2>'] if drawn else []
-    caption = "Means with 95 % intervals where there are several samples; some axes are logarithmic."
-    body += [
-        f"<figure class='card'><h3>Against {escape(key)}</h3>"
-        f"<div class='scroll'>{inline_svg(svg, f'curves-{place}')}</div>"
-        f"<figcaption>{caption}</figcaption></figure>"
-        for place, (key, svg) in enumerate(drawn.items())
-    ]
-    body += [_table(found), _listed("failed", "Failed", found.failed), _listed("missing", "Not here", found.left_out)]
-    sections = {**({"curves": "Curves"} if drawn else {}), "table": "Table"}
-    files = {"Manifest": json.dumps(manifest, indent=2, ensure_ascii=False, default=str)}
-    return page(found.title or "Sweep", facts, files, sections, body)
-
-
-def _table(found: SweepTable) -> str:
-    looks = line_looks(found.policies)
     settings = any(line.setting for line in found.lines)
-    rows = []
-    for line in found.lines[:LINES]:
-        cells = [f"<td>{chip(looks[line.policy])}{escape(line.policy)}</td>"]
-        cells += [f"<td>{escape(_text(line.point.get(key)))}</td>" for key in found.keys]
-        cells += [f"<td>{escape(line.setting)}</td>"] if settings else []
+
+    def cells(line: SweepLine) -> Iterator[str]:
+        yield from (_text(line.point.get(key)) for key in found.keys)
+        yield from [line.setting] if settings else []
         for name, measure in found.measures.items():
             value = line.values.get(name)
-            cells.append(f"<td>{escape(MISSING if value is None else measure.show(value))}</td>")
-        rows.append(f"<tr>{''.join(cells)}</tr>")
-    heads = ["policy", *found.keys, *(["arrivals"] if settings else []), *(m.label for m in found.measures.values())]
-    more = len(found.lines) - LINES
-    note = f"<p><small>… and {more:,} more lines in summary.parquet.</small></p>" if more > 0 else ""
-    return f"<h2 id='table'>Table</h2><div class='card'>{table(map(escape, heads), rows)}{note}</div>"
+            yield MISSING if value is None else measure.show(value)
 
-
-def _listed(anchor: str, title: str, found: Mapping[str, str]) -> str:
-    items = "".join(f"<li>{escape(what)}: {escape(why)}</li>" for what, why in itertools.islice(found.items(), LINES))
-    return f"<h2 id='{anchor}'>{title}</h2><ul>{items}</ul>" if items else ""
+    return page(
+        "sweep.html",
+        found.title or "Sweep",
+        facts,
+        {"Manifest": json.dumps(manifest, indent=2, ensure_ascii=False, default=str)},
+        {**({"curves": "Curves"} if drawn else {}), "table": "Table"},
+        drawn=drawn,
+        looks=line_looks(found.policies),
+        keys=list(found.keys),
+        labels=[measure.label for measure in found.measures.values()],
+        settings=settings,
+        lines=[{"policy": line.policy, "cells": [*cells(line)]} for line in found.lines[:LINES]],
+        more=len(found.lines) - LINES,
+        failed=[*itertools.islice(found.failed.items(), LINES)],
+        left_out=[*itertools.islice(found.left_out.items(), LINES)],
+    )

@@ -9,8 +9,8 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from berth import about
 from berth.errors import InvalidInput, UnknownName
+from berth.lab.show.page import rendered
 from berth.lab.verify.batch import HPCOPT, RLSCHEDULER
 from berth.lab.verify.lines import Check, Line, Progress
 from berth.lab.verify.networks import REPOSITORY
@@ -56,23 +56,12 @@ def render_verified(found: Mapping[str, Sequence[Line]], command: str) -> str:
     """The documentation page."""
     repeated = [line for lines in found.values() for line in lines if line.theirs is not None and not line.rival]
     count, good = len(repeated), sum(line.verdict != "different" for line in repeated)
-    rivals = any(line.rival for lines in found.values() for line in lines)
-    rule = " Where berth has a method of its own, it is *ahead* or *behind*: the lower number is better."
-    text = [
-        "# Published results of others, verified",
-        "",
-        f"Written by `{command}`, berth {about.VERSION}. Results that others published are computed again from the "
-        f"same public data, by the protocol that they used: {good} of {count} published numbers come out. A number is "
-        f"*equal* if all printed digits are.{rule if rivals else ''}",
-        "",
-    ]
-    for name, lines in found.items():
-        check = CHECKS[name]
-        text += [f"## {check.title}", "", f"`berth verify {name}`. {check.source}.", "", check.protocol, ""]
-        text += ["| where | what | published | berth | verdict | |", "|---|---|---|---|---|---|"]
-        for line in lines:
-            theirs = "" if line.theirs is None else f"{line.theirs:,.{line.digits}f}"
-            cells = (line.where, line.what, theirs, f"{line.ours:,.{line.digits}f}", line.verdict, line.note)
-            text.append(f"| {' | '.join(cells)} |")
-        text += ["", *([check.remark, ""] if check.remark else [])]
-    return "\n".join(text).rstrip() + "\n"
+    return rendered(
+        "verified.md",
+        command=command,
+        count=count,
+        good=good,
+        rivals=any(line.rival for lines in found.values() for line in lines),
+        checks=[(name, CHECKS[name], lines) for name, lines in found.items()],
+        shown=lambda value, digits: f"{value:,.{digits}f}",
+    )

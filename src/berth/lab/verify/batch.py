@@ -7,40 +7,28 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 
-from berth.families.placement.policies.order import order_named
 from berth.families.placement.policies.priority import score_function
 from berth.families.placement.pool_runs import run_pool
 from berth.lab.replay.results import bounded_slowdown
 from berth.lab.replay.samples import job_windows
+from berth.lab.verify.environment import (
+    LEARNED,
+    LUBLIN,
+    SP2,
+    STARTS,
+    WINDOW,
+    by_learned_order,
+    environment_jobs,
+    mean_of_picks,
+    swf_fields,
+)
 from berth.lab.verify.lines import Check, Line, Progress
-from berth.model import Floats, Ints
-from berth.traces.formats.swf import FIELDS, LAYOUT
-from berth.traces.rows import Report, read_rows
 
-__all__ = [
-    "HPCOPT",
-    "LUBLIN",
-    "NETWORKS",
-    "RLSCHEDULER",
-    "SCORES",
-    "SP2",
-    "STARTS",
-    "WINDOW",
-    "environment_jobs",
-    "mean_of_rule",
-    "swf_fields",
-    "where_of",
-    "windowed",
-]
+__all__ = ["HPCOPT", "NETWORKS", "RLSCHEDULER", "SCORES", "mean_of_rule", "where_of"]
 
 # --------------------------------------------------------------------------------- RLScheduler
 
-
-LUBLIN, SP2 = "swf/lublin_256-synthetic.swf.gz", "swf/SDSC-SP2-1998-4.2-cln.swf.gz"
-STARTS = (1981, 2756, 4299, 8850, 3316, 2714, 5228, 7762, 4022, 7085)
-WINDOW = 1024
 PRINTED = "(-1 - submit)"
 """The wait of a queued job in RLScheduler's environment, whose start is −1 until it starts."""
 SCORES = {
@@ -72,43 +60,17 @@ NETWORKS: Mapping[str, Mapping[str, float]] = {
     SP2: {"none": 466.44, "shadow": 397.82},
 }
 """Printed results of RLScheduler's own networks, on the same windows."""
-ORDERS = {LUBLIN: "lublin-256", SP2: "sdsc-sp2"}
-"""The learned order that comes with berth for each log, trained on windows that overlap none of the ten."""
-
-
-def swf_fields(path: Path) -> dict[str, Floats]:
-    """The fields of a log, in the order of job numbers."""
-    frame = pl.concat(read_rows(path, LAYOUT, Report())).sort("job", maintain_order=True)
-    return {name: frame[name].fill_null(-1).to_numpy() for name in FIELDS}
-
-
-def environment_jobs(path: Path) -> tuple[Floats, Floats, Floats, Floats, Ints]:
-    """Submission, size, run time, estimate and user (-1: unknown) of the jobs that RLScheduler's environment plays."""
-    log = swf_fields(path)
-    run, asked = log["run"], log["time_requested"]
-    kept = np.flatnonzero(run != 0)
-    submit, size = log["submit"][kept], np.maximum(log["allocated"], log["requested"])[kept]
-    known = np.where(asked == -1, run, asked)[kept]  # also −1, of jobs whose run time is not known either
-    user = log["user"][kept]
-    owner = np.where(user >= 0, np.unique(user, return_inverse=True)[1], -1)
-    return submit, size, np.where(run < 0, 10.0, run)[kept], known, owner
-
-
-def windowed(jobs: Sequence[Any], capacity: float, backfill: str, **order: Any) -> list[float]:
-    """Mean bounded slowdown of each window, in RLScheduler's way; `order` is a score or weights for `run_pool`."""
-    means = []
-    for one in job_windows(STARTS, WINDOW):
-        submit, size, run, known, owner = (part[one] for part in jobs)
-        began = run_pool(
-            submit, size, run, known, capacity, backfill=backfill, owner=owner, committed=True, singly=True, **order
-        )
-        means.append(float(bounded_slowdown(began - submit, run).mean()))
-    return means
 
 
 def mean_of_rule(jobs: Sequence[Any], capacity: float, score: str, backfill: str) -> float:
-    """The mean of the windows under a rule."""
-    return float(np.mean(windowed(jobs, capacity, backfill, score=score_function(score))))
+    """The mean over the windows of the mean bounded slowdown under a rule, by berth's kernel."""
+    means = []
+    for one in job_windows(STARTS, WINDOW):
+        submit, size, run, known = (part[one] for part in jobs[:4])
+        how: dict[str, Any] = {"score": score_function(score), "committed": True, "singly": True}
+        began = run_pool(submit, size, run, known, capacity, backfill=backfill, **how)
+        means.append(float(bounded_slowdown(began - submit, run).mean()))
+    return float(np.mean(means))
 
 
 def where_of(log: str, backfill: str) -> str:
@@ -131,9 +93,9 @@ def _rlscheduler(folder: Path, progress: Progress) -> list[Line]:
                     right = SCORES[rule].replace(PRINTED, "wait")
                     ours = mean_of_rule(log, capacity, right, backfill)
                     lines.append(Line(where, rule, None, ours, note="corrected: the true wait"))
-            weights = order_named(ORDERS[file]).weights
-            learned = float(np.mean(windowed(log, capacity, backfill, weights=weights)))
-            note = f"berth's `learned-order:file={ORDERS[file]}`"
+            name, weights = LEARNED[file]
+            learned = mean_of_picks(log, capacity, backfill, by_learned_order(log, capacity, weights), by_arrival=True)
+            note = f"berth's `learned-order:file={name}`"
             lines.append(Line(where, "RLScheduler's network", NETWORKS[file][backfill], learned, note=note, rival=True))
     return lines
 

@@ -16,20 +16,8 @@ import numpy as np
 
 from berth.errors import InvalidInput
 from berth.families.placement.policies.priority import score_function
-from berth.lab.replay.results import bounded_slowdown
-from berth.lab.replay.samples import job_windows
-from berth.lab.verify.batch import (
-    LUBLIN,
-    NETWORKS,
-    SCORES,
-    SP2,
-    STARTS,
-    WINDOW,
-    environment_jobs,
-    mean_of_rule,
-    swf_fields,
-    where_of,
-)
+from berth.lab.verify.batch import NETWORKS, SCORES, mean_of_rule, where_of
+from berth.lab.verify.environment import LUBLIN, SP2, Pick, environment_jobs, mean_of_picks, played, swf_fields
 from berth.lab.verify.lines import Check, Line, Progress
 from berth.model import Floats
 from berth.random import stream
@@ -55,8 +43,6 @@ LUBLIN_2_RULES = {
 PRINTED = {**NETWORKS, LUBLIN_2: {"none": 724.51, "shadow": 118.79}}
 
 Network = list[tuple[Floats, Floats]]
-Pick = Callable[[list[int], float, float], int]
-"""Which of the waiting jobs is next, given the time and the free processors."""
 
 
 def _file(log: str) -> str:
@@ -74,57 +60,6 @@ def read_network(path: Path) -> Network:
         kernel, at = numbers[at : at + inputs * units].reshape(inputs, units), at + 3 * inputs * units
         layers.append((kernel, bias))
     return layers
-
-
-def played(jobs: Sequence[Floats], capacity: float, backfill: bool, pick: Pick) -> Floats:
-    """Start of each job where `pick` names the next one, in the environment of RLScheduler; (N,) each.
-
-    The environment takes one arrival or end after another. The job picked waits until it fits, whatever comes
-    meanwhile; `backfill` starts others, in order of submission, if they end before its start by the estimates.
-    """
-    submit, size, run, estimate = (part.tolist() for part in jobs)
-    began = [math.nan] * len(submit)
-    queue, running, now, free, coming = [0], list[int](), submit[0], float(capacity), 1
-
-    def start(job: int) -> None:
-        nonlocal free
-        began[job] = now
-        free -= size[job]
-        running.append(job)
-        queue.remove(job)
-
-    def advance() -> None:
-        """To the next arrival or end; arrivals first."""
-        nonlocal now, free, coming
-        running.sort(key=lambda job: began[job] + run[job])
-        end = began[running[0]] + run[running[0]] if running else math.inf
-        if coming < len(submit) and submit[coming] <= end:
-            now = max(now, submit[coming])
-            queue.append(coming)
-            coming += 1
-        else:
-            now = max(now, end)
-            free += size[running.pop(0)]
-
-    while queue:
-        job = pick(queue, now, free)
-        if backfill and size[job] > free:
-            running.sort(key=lambda one: began[one] + estimate[one])
-            room, earliest = free, now
-            for one in running:
-                room, earliest = room + size[one], began[one] + estimate[one]
-                if room >= size[job]:
-                    break
-        while size[job] > free:
-            if backfill:
-                for one in sorted(queue):
-                    if size[one] <= free and now + estimate[one] < earliest:
-                        start(one)
-            advance()
-        start(job)
-        while not queue and coming < len(submit):
-            advance()
-    return np.array(began)
 
 
 def _seen(queue: list[int], size: Sequence[float], estimate: Sequence[float]) -> list[int]:
@@ -145,7 +80,7 @@ def _chooser(network: Network, scaled: Floats, jobs: Sequence[Floats], rng: np.r
     submit, size, _, estimate = jobs
     lists = size.tolist(), estimate.tolist()
 
-    def pick(queue: list[int], now: float, free: float) -> int:
+    def pick(queue: list[int], now: float, free: float, ended: list[int]) -> int:
         seen = _seen(queue, *lists)
         value = scaled[seen]
         value[:, 0] = np.minimum((now - submit[seen]) / LONGEST_WAIT, NEARLY)
@@ -175,23 +110,13 @@ def _scaled(path: Path, capacity: float) -> Floats:
     return np.stack([*columns, np.zeros(len(kept))], axis=1)
 
 
-def _mean(jobs: Sequence[Floats], capacity: float, backfill: str, picker: Callable[[int, slice], Pick]) -> float:
-    """The mean over the windows of the mean bounded slowdown; `picker` is made for each window and its jobs."""
-    means = []
-    for number, one in enumerate(job_windows(STARTS, WINDOW)):
-        submit, size, run, estimate = (part[one] for part in jobs)
-        began = played((submit, size, run, estimate), capacity, backfill == "shadow", picker(number, one))
-        means.append(float(bounded_slowdown(began - submit, run).mean()))
-    return float(np.mean(means))
-
-
 def _by_rule(jobs: Sequence[Floats], rule: str) -> Callable[[int, slice], Pick]:
     """The waiting job with the least score is next; of equal ones the first."""
     score = score_function(SCORES[rule])
 
     def picker(_: int, one: slice) -> Pick:
         submit, size, _, estimate = (part[one].tolist() for part in jobs)
-        return lambda queue, now, free: min(
+        return lambda queue, now, free, ended: min(
             queue, key=lambda job: (score(now - submit[job], estimate[job], size[job], submit[job]), job)
         )
 
@@ -219,16 +144,19 @@ def _repository(folder: Path, progress: Progress) -> list[Line]:
             where = where_of(log, backfill)
             progress(where, len(lines), 23)
             for rule, printed in LUBLIN_2_RULES[backfill].items() if log == LUBLIN_2 else ():
-                ours = _mean(jobs, capacity, backfill, _by_rule(jobs, rule))
+                ours = mean_of_picks(jobs, capacity, backfill, _by_rule(jobs, rule))
                 kernel = mean_of_rule(known, capacity, SCORES[rule], backfill)
                 lines.append(Line(where, rule, printed, ours))
                 if round(kernel, 2) != round(ours, 2):
                     lines.append(Line(where, rule, None, kernel, note="ends at one time in the order of arrival"))
-            draws = [_mean(jobs, capacity, backfill, _by_network(jobs, network, scaled, seed)) for seed in range(DRAWS)]
+            draws = [
+                mean_of_picks(jobs, capacity, backfill, _by_network(jobs, network, scaled, seed))
+                for seed in range(DRAWS)
+            ]
             spread = float(np.std(draws, ddof=1))
             error, note = spread * math.sqrt(1.0 + 1.0 / DRAWS), f"mean of {DRAWS} draws, ± {spread:.2f} a draw"
             lines.append(Line(where, "RLScheduler's network", theirs, float(np.mean(draws)), 2, error, note))
-            best = _mean(jobs, capacity, backfill, _by_network(jobs, network, scaled, None))
+            best = mean_of_picks(jobs, capacity, backfill, _by_network(jobs, network, scaled, None))
             lines.append(Line(where, "RLScheduler's network", None, best, note="always the most probable job"))
     return lines
 

@@ -4,10 +4,8 @@ Ended jobs leave first, then jobs arrive, and then jobs start; or, with `singly`
 of its own: of the same time arrivals come first, as in RLScheduler, and then ends in the order of arrival.
 
 The order is by a score of each job, the least first, and ties by `jobs.rank`; the score may depend on the wait, so it
-is computed at every moment at which a job is picked. The scores of a network depend on the state of the pool
-as well, so they are computed again after every start. A job that was picked and does not fit either stays
-picked until it fits (`committed`), or is picked again at the next moment. Meanwhile the mode decides which others may
-start:
+is computed at every moment at which a job is picked. A job that was picked and does not fit either stays picked until
+it fits (`committed`), or is picked again at the next moment. Meanwhile the mode decides which others may start:
 
 * `STRICT`: none. `ANY`: all that fit, in the order of scores.
 * `EASY`: those that do not delay the picked one, as in `berth.families.placement.kernels.pool`.
@@ -19,11 +17,10 @@ Axes: N jobs.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from berth.families.placement.kernels.order_network import note_run, order_score, predicted
 from berth.families.placement.kernels.pool import (
     ANY,
     CAPACITY,
@@ -45,18 +42,9 @@ from berth.families.placement.kernels.pool import (
 from berth.families.placement.kernels.pool import SHADOW as SHADOW_TIME
 from berth.kernels.compiled import inner, lean
 
-__all__ = ["SHADOW", "Learned", "play_ranked"]
+__all__ = ["SHADOW", "play_ranked"]
 
 SHADOW = 3
-
-
-class Learned(NamedTuple):
-    """A network that scores jobs: its weights, empty for none; the owner of each job (N,), -1 for none; past run times
-    of owners (U, 2) (`berth.families.placement.kernels.order_network`)."""
-
-    weights: Any
-    owner: Any
-    past: Any
 
 
 @inner
@@ -68,21 +56,13 @@ def _begin(jobs: Jobs, pool: Pool, job: int, now: float) -> None:
 
 
 @inner
-def _score(
-    jobs: Jobs, pool: Pool, waiting: Any, scores: Any, score: Any, learned: Learned, left: int, now: float
-) -> None:
-    """The score of each waiting job, of which `left` have not started; one that is no number counts as 0."""
-    free, capacity, network = pool.number[FREE], pool.number[CAPACITY], learned.weights.shape[0] > 0
+def _score(jobs: Jobs, pool: Pool, waiting: Any, scores: Any, score: Any, now: float) -> None:
+    """The score of each waiting job; one that is no number counts as 0."""
     for place in range(pool.count[WAITING]):
         job = waiting[place]
         if not np.isnan(pool.start[job]):
             continue
-        wait, estimate, size = now - jobs.submit[job], jobs.estimate[job], jobs.size[job]
-        if network:
-            run = predicted(learned.past, learned.owner[job], estimate)
-            found = order_score(learned.weights, wait, estimate, run, size, free, capacity, left)
-        else:
-            found = score(wait, estimate, size, jobs.submit[job])
+        found = score(now - jobs.submit[job], jobs.estimate[job], jobs.size[job], jobs.submit[job])
         scores[place] = 0.0 if np.isnan(found) else found
 
 
@@ -144,30 +124,29 @@ def _decide(
     waiting: Any,
     scores: Any,
     score: Any,
-    learned: Learned,
     head: int,
     committed: bool,
     mode: int,
     now: float,
 ) -> Any:
     """Start jobs; return the picked one that does not fit, -1 for none."""
-    before, left, stale = head, pool.count[WAITING], True
+    before, stale = head, True
     while True:
         if head < 0 or not committed:
             if stale:
-                _score(jobs, pool, waiting, scores, score, learned, left, now)
+                _score(jobs, pool, waiting, scores, score, now)
                 stale = False
             head = _least(jobs, pool, waiting, scores)
         if head < 0:
             break
         if jobs.size[head] <= room(pool, pool.number[FREE]):
             _begin(jobs, pool, head, now)
-            head, left, stale = -1, left - 1, stale or learned.weights.shape[0] > 0
+            head = -1
             continue
         if mode == EASY or (mode == SHADOW and head != before):
             reserve(jobs, pool, jobs.size[head], now)
         if stale and mode in (EASY, ANY):
-            _score(jobs, pool, waiting, scores, score, learned, left, now)
+            _score(jobs, pool, waiting, scores, score, now)
         if mode != STRICT:
             _pass(jobs, pool, waiting, scores, head, now, mode)
         break
@@ -187,15 +166,14 @@ def play_ranked(
     waiting: Any,
     scores: Any,
     score: Any,
-    learned: Learned,
     committed: bool,
     singly: bool,
     mode: int,
 ) -> int:
     """Play all jobs; `pool.start` (N,) gets the start of each. Return the number of moments with an event.
 
-    `score` is a function of wait, estimate, size and submission, which counts if there is no `learned` network.
-    `waiting` and `scores` (N,) are scratch. Every job must fit into the empty pool.
+    `score` is a function of wait, estimate, size and submission. `waiting` and `scores` (N,) are scratch. Every job
+    must fit into the empty pool.
     """
     total, arrived, moments, head = jobs.submit.shape[0], 0, 0, -1
     while arrived < total or pool.count[RUNNING]:
@@ -207,8 +185,6 @@ def play_ranked(
             job = pop(pool)
             pool.number[FREE] += jobs.size[job]
             forget(pool, pool.start[job] + jobs.estimate[job], job)
-            if learned.weights.shape[0]:
-                note_run(learned.past, learned.owner[job], jobs.run[job])
             if singly:
                 break
         if pool.count[RUNNING] == 0:
@@ -220,5 +196,5 @@ def play_ranked(
             if singly:
                 break
         moments += 1
-        head = _decide(jobs, pool, waiting, scores, score, learned, head, committed, mode, now)
+        head = _decide(jobs, pool, waiting, scores, score, head, committed, mode, now)
     return moments

@@ -60,17 +60,14 @@ CLASSES = 64
 class PoolForm(NamedTuple):
     """How a policy decides on one pool of processors, for kernels that play whole logs.
 
-    The queue is in the order of `key` (N,), of a `score` of wait, estimate, size and submission, or of a network with
-    these `weights` that knows the `owner` of each job (`berth.families.placement.kernels.order_network`). Ties are by
-    `key`, if there is one, and then by arrival.
+    The queue is in the order of `key` (N,), or of a `score` of wait, estimate, size and submission. Ties are by `key`,
+    if there is one, and then by arrival.
     """
 
     backfill: str
     key: Floats | None = None
     score: Callable[..., Any] | None = None
     committed: bool = False
-    weights: Floats | None = None
-    owner: Ints | None = None
 
 
 def fleet_of(problem: PlacementProblem) -> Fleet:
