@@ -53,10 +53,11 @@ def test_a_sample_is_as_frozen(part: str) -> None:
     assert found(part, (case for case in PARTS[part]() if sampled(part, case.key))) == []
 
 
-def test_a_journal_leads_to_its_own_decisions() -> None:
+def test_a_journal_with_one_level_and_no_window_leads_to_its_own_decisions() -> None:
     rows = read_table("journals")
-    told = [rows[Key(name, "(its own)", "followed")].summary.split() for name in SCENARIOS]
-    assert all(same == there for same, _, there, *_ in told)
+    told = {name: rows[Key(name, "(its own)", "followed")].summary.split() for name in SCENARIOS}
+    equal = {name for name, (same, _, there, *_) in told.items() if same == there}
+    assert equal == {"deferral", "gathering", "late", "one-level", "one-level-easy"}  # README.md lists the others
 
 
 def test_a_difference_is_told() -> None:

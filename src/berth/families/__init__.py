@@ -123,5 +123,5 @@ FAMILIES = {family.name: family for family in _ALL}
 
 BUILTIN = {name: place for family in FAMILIES.values() for name, place in family.policies.items()}
 """Every built-in policy by name."""
-MOVED = {"learned-order": "an example now: install examples/learned-order beside berth (pip install .)"}
+MOVED = {"learned-order": "an example now: install examples/learned-order beside berth (`pip install .` there)"}
 """Policies that were built in once, and what became of each."""
