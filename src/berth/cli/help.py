@@ -20,7 +20,7 @@ GROUPS = {
 """Commands by group, in the order of `berth --help`."""
 
 
-MOVED = {"train-order": "'berth-train-order' of examples/learned-order now: install that beside berth (`pip install .` there)"}
+MOVED = {"train-order": "'berth-train-order' of examples/learned-order now: install that first (`pip install .` there)"}
 """Commands of earlier versions, and what became of each."""
 
 
