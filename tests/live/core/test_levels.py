@@ -7,13 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from berth.files.quantities import amounts
 from berth.live.core.dispatcher import FALLBACK, Dispatcher
 from berth.live.core.events import Event, Submitted
 from berth.live.core.explain import explain
+from berth.live.core.jobs import Role
+from berth.live.core.order import make_view
 from berth.live.core.queues import Queues
 from berth.live.core.reasons import waiting_in_order
-from berth.live.core.reservations import Releases, first_room
-from berth.live.core.view import placed_in_order, view_of
+from berth.live.core.reservations import Releases, Reservations, first_room, in_order
+from berth.live.core.view import Placing, View, placed_in_order, view_of
 from berth.live.engines.simulated.cluster import SimulatedCluster
 from berth.live.simulation import Played, play
 from tests.harness.examples import examples
@@ -121,6 +124,40 @@ def test_what_starts_of_higher_levels_does_not_depend_on_lower_ones(
         return {name: where for name, where in starts.items() if levels[name] >= 1}
 
     assert decided(0) == decided(1)
+
+
+def one_level_after_another(view: View) -> Placing:
+    """`in_order` without shortcuts: every level is asked about all of its jobs, and reserves at once."""
+    free, parts, found = view.free.copy(), list[Placing](), Reservations(view)
+    for level in np.unique(view.level)[::-1]:
+        mine = np.flatnonzero(view.level == level)
+        part = found.respected(view.only(mine, free))
+        placing = placed_in_order(part)
+        np.subtract.at(free, placing.server, placing.count[:, None] * part.gangs.demand[placing.role])
+        parts.append(view.whole(mine, placing))
+        found.starts(part, placing)
+        waiting = np.setdiff1d(mine, parts[-1].job)
+        if len(waiting):
+            found.reserve(view, int(waiting[0]), free)
+    return Placing.joined(parts)
+
+
+@examples(150)
+@given(st.lists(drawn, min_size=1, max_size=16), st.lists(drawn, max_size=6), st.booleans())
+def test_levels_without_room_are_skipped_and_nothing_else_changes(
+    jobs: list[tuple[int, int, float | None, int, bool]],
+    running: list[tuple[int, int, float | None, int, bool]],
+    pairs: bool,
+) -> None:
+    made = dispatcher(*(server(f"n{i}", speed=1.0 + i % 2, kind="ab"[i % 2]) for i in range(4)), queues=FOREVER)
+    for i, (cpu, count, limit, _, _) in enumerate(running):
+        begin(made, 0.0, job(f"r{i}", cpu=cpu, count=count, limit=limit, type=f"t{i % 2}", priority=5))
+    for i, (cpu, count, limit, level, labelled) in enumerate(jobs):
+        roles = (Role("main", count, amounts({"cpu": cpu})), *[Role("more", 1, amounts({"cpu": 1}))] * pairs)
+        needs = {"kind": "a"} if labelled else {}
+        made.handle(Submitted(1.0, job(f"j{i}", roles=roles, limit=limit, priority=level, needs=needs)))
+    view = make_view(made.state, 2.0)
+    assert view.starts(in_order(view)) == view.starts(one_level_after_another(view))
 
 
 @examples(60)

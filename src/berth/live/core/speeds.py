@@ -81,6 +81,8 @@ class Learned(Cells):
         self._tiers: dict[str, tuple[Ints, Floats]] = {}
         self._apart: dict[str, float] = {}
         self._table: tuple[list[str], Ints, Floats, dict[str, tuple[list[int], list[float]]]] | None = None
+        self._fleet: tuple[dict[str, int], list[str], Ints, Floats] | None = None
+        """The row of each server, the classes, the class of each row, and the logarithm of its stated speed."""
         self.version = 0
         """Changes whenever estimates do."""
         self.due = False
@@ -98,7 +100,7 @@ class Learned(Cells):
 
     def servers_changed(self) -> None:
         """Forget which servers are alike."""
-        self._classes = None
+        self._classes = self._fleet = None
         self._changed()
 
     def _changed(self) -> None:
@@ -315,11 +317,15 @@ class Learned(Cells):
     def _columns(self) -> tuple[list[str], Ints, Floats, dict[str, tuple[list[int], list[float]]]]:
         """The classes, the class of each server (R,), its effect on all types, and effects on types by row."""
         if self._table is None:
-            index = {name: r for r, name in enumerate(self._servers)}
-            names = list(dict.fromkeys(self.class_of(name) for name in index))
-            number = {name: i for i, name in enumerate(names)}
-            classes = np.array([number[self.class_of(name)] for name in index], dtype=np.int64)
-            own = np.array([self._stated(name) for name in index], dtype=np.float64)
+            if self._fleet is None:
+                row = {name: r for r, name in enumerate(self._servers)}
+                classes = [self.class_of(name) for name in row]
+                names = list(dict.fromkeys(classes))
+                kind = {name: i for i, name in enumerate(names)}
+                said = np.array([self._stated(name) for name in row], dtype=np.float64)
+                self._fleet = row, names, np.array([kind[name] for name in classes], dtype=np.int64), said
+            index, names, class_, said = self._fleet
+            own = said.copy()
             single: dict[str, tuple[list[int], list[float]]] = {}
             for (factor, type_, name), (value, _) in self._effects.items():
                 if factor == SERVER and name in index:
@@ -328,7 +334,7 @@ class Learned(Cells):
                     rows, values = single.setdefault(type_, ([], []))
                     rows.append(index[name])
                     values.append(value)
-            self._table = names, classes, own, single
+            self._table = names, class_, own, single
         return self._table
 
     def tiers(self, type_: str) -> tuple[Ints, Floats]:
