@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from berth.files.quantities import amounts
 from berth.live.core.dispatcher import FALLBACK, Dispatcher
-from berth.live.core.events import Event, Submitted
+from berth.live.core.events import Event, Finished, Submitted
 from berth.live.core.explain import explain
 from berth.live.core.jobs import Role
 from berth.live.core.order import make_view
@@ -75,6 +75,29 @@ def test_a_job_that_has_room_elsewhere_starts_there() -> None:
     high = job("high", cpu=4, priority=1, limit=10.0, needs={"kind": "x"})
     assert started(begin(made, 1.0, high, job("low", cpu=4))) == ["low"]
     assert set(places(made, "low")) <= {"a", "b"}
+
+
+def test_a_job_that_waits_for_faster_servers_reserves_none_until_it_has_no_room() -> None:
+    made = dispatcher(server("fast", cpu=8, speed=4.0), server("slow", kind="s"), policy="completion", queues=FOREVER)
+    begin(made, 0.0, job("r", cpu=6, work=40.0))  # on fast, for 10 s
+    high = job("high", cpu=4, work=400.0, priority=1)  # 400 s on slow, or 100 s on fast from 10 s on
+    assert started(begin(made, 1.0, high, job("low", cpu=4, work=40.0, needs={"kind": "s"}))) == ["low"]
+    assert places(made, "low") == {"slow": 1}
+    assert started(begin(made, 2.0, job("long", cpu=2, work=4000.0))) == []
+    assert "1 server reserved for job high" in str(explain(made.state, "long", 3.0))
+    assert started(begin(made, 4.0, job("short", cpu=2, work=1.0, limit=5.0))) == ["short"]
+
+
+@pytest.mark.parametrize("queues", [Queues(aging=1.0, fairness=0.0, patience=1e9), Queues(aging=0.0, patience=1e9)])
+def test_ages_and_teams_make_levels_that_reserve_as_priorities_do(queues: Queues) -> None:
+    made = dispatcher(server("a"), server("b"), queues=queues)
+    for team, ended in (("modest", 1.0), ("greedy", 100.0)):
+        begin(made, 0.0, job(team, cpu=4, team=team))
+        made.handle(Finished(ended, team, 1, ended))
+    begin(made, 100.0, job("r", cpu=4, limit=5000.0, team="greedy"))
+    made.handle(Submitted(100.0, job("wide", cpu=4, count=2, limit=10.0, team="modest")))
+    assert started(begin(made, 4000.0, job("long", cpu=4, limit=1e5, team="greedy", type="long"))) == []
+    assert "reserved for job wide, the first of a higher level" in str(explain(made.state, "long", 4000.0))
 
 
 def test_a_job_that_a_higher_level_holds_back_is_told_so() -> None:
@@ -149,11 +172,15 @@ def test_levels_without_room_are_skipped_and_nothing_else_changes(
     running: list[tuple[int, int, float | None, int, bool]],
     pairs: bool,
 ) -> None:
-    made = dispatcher(*(server(f"n{i}", speed=1.0 + i % 2, kind="ab"[i % 2]) for i in range(4)), queues=FOREVER)
-    for i, (cpu, count, limit, _, _) in enumerate(running):
-        begin(made, 0.0, job(f"r{i}", cpu=cpu, count=count, limit=limit, type=f"t{i % 2}", priority=5))
+    servers = (server(f"n{i}", gpu=4, speed=1.0 + i % 2, kind="ab"[i % 2]) for i in range(4))
+    made = dispatcher(*servers, queues=FOREVER)
+    for i, (cpu, count, limit, gpu, _) in enumerate(running):
+        begin(made, 0.0, job(f"r{i}", cpu=cpu, gpu=gpu, count=count, limit=limit, type=f"t{i % 2}", priority=5))
     for i, (cpu, count, limit, level, labelled) in enumerate(jobs):
-        roles = (Role("main", count, amounts({"cpu": cpu})), *[Role("more", 1, amounts({"cpu": 1}))] * pairs)
+        roles = (
+            Role("main", count, amounts({"cpu": cpu, "gpu": 4 - cpu})),
+            *[Role("more", 1, amounts({"cpu": 1}))] * pairs,
+        )
         needs = {"kind": "a"} if labelled else {}
         made.handle(Submitted(1.0, job(f"j{i}", roles=roles, limit=limit, priority=level, needs=needs)))
     view = make_view(made.state, 2.0)
