@@ -16,6 +16,7 @@ from berth.live.core import COMPLETION, LIVE
 from berth.live.core.drivers.base import Driver, proposed
 from berth.live.core.drivers.completion import CompletionDriver
 from berth.live.core.drivers.deferral import Waits
+from berth.live.core.drivers.promises import rule_driver
 from berth.live.core.drivers.wrappers import Deferring, Gathering, Leveled
 from berth.live.core.records import Outcome
 from berth.live.core.reservations import IN_ORDER, in_order
@@ -60,7 +61,7 @@ def make_driver(
     if driver is None:
         *names, last = reversed(FAMILIES)
         raise InvalidInput(f"a policy of the {', '.join(names)} or {last} family", value=policy, key="policy")
-    made: Driver = driver(spec, seed, memory, waits)
+    made: Driver = rule_driver(spec, waits) or driver(spec, seed, memory, waits)
     if bare:
         return Leveled(made)
     # policies that draw servers at random or spread tasks on purpose keep their places
