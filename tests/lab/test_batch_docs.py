@@ -31,7 +31,7 @@ def test_what_is_shown_is_printed(
 
 
 def test_every_queue_policy_and_number_is_told() -> None:
-    assert len(SHOWN) == 3
+    assert len(SHOWN) == 4
     told = {
         name
         for line in re.findall(r"^((?:`[a-z0-9-]+`(?:, )?)+) — ", PAGE, re.MULTILINE)

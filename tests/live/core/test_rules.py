@@ -157,12 +157,9 @@ def test_the_first_of_a_strict_queue_holds_back_others_only_where_it_may_start()
     assert places(made, "short") == {"n1": 1}
 
 
-def test_owners_take_turns_whatever_users_waited_before() -> None:
+def test_owners_take_turns_by_what_their_own_jobs_hold() -> None:
+    """Ann holds two of four processors and bob one, whoever of them came first now and then."""
     made = dispatcher(server("n0", cpu=4), policy="drf-placement", queues=ONE_LEVEL, bare=True)
-    assert started(begin(made, 0.0, *(job(f"a{i}", user="ann", estimate=10.0 * (i + 1)) for i in range(3)))) == [
-        "a0",
-        "a1",
-        "a2",
-    ]
-    more = *(job(f"m{i}", user="ann") for i in range(2)), job("b", user="bob")
-    assert started(begin(made, 1.0, *more)) == ["b"]
+    before = job("b0", user="bob"), job("a0", user="ann"), job("a1", user="ann")
+    assert started(begin(made, 0.0, *before)) == ["b0", "a0", "a1"]
+    assert started(begin(made, 1.0, job("a2", user="ann"), job("b1", user="bob"))) == ["b1"]

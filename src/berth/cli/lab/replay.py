@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from berth.cli.answers import ResultOption, ResultOutput, answered, terminal
-from berth.cli.common import QuietOption, complete_policy, progress
+from berth.cli.common import QuietOption, complete_live_policy, progress
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -29,9 +29,10 @@ def replay_command(
         typer.Option(
             "--policy",
             "-p",
-            help="Run this policy of the placement family, such as easy or fcfs:backfill=any,fit=best (repeat). "
+            help="Run this policy of the placement family, such as easy or fcfs:backfill=any,fit=best, or completion "
+            "(repeat). "
             "Default: fcfs, sjf, easy and conservative; others where jobs share GPUs.",
-            autocompletion=complete_policy,
+            autocompletion=complete_live_policy,
         ),
     ] = None,
     processors: Annotated[
@@ -118,7 +119,7 @@ def replay_command(
         typer.Option(
             "--baseline",
             help="Compare the other policies with this one, by windows or replicas. Default: the first.",
-            autocompletion=complete_policy,
+            autocompletion=complete_live_policy,
         ),
     ] = None,
     seed: Annotated[

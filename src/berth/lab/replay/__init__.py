@@ -17,6 +17,7 @@ from berth.lab.replay import run
 from berth.lab.replay.results import Played, Replay, ReplaySetting, assembled, earlier, load, save
 from berth.lab.replay.samples import Measurement, Sample, Samples, samples_of
 from berth.lab.run.store import ResultDirectory, now, opened, versions
+from berth.live.core import LIVE
 from berth.registry import PolicySpec, in_family, written
 from berth.traces.trace import Trace
 
@@ -55,7 +56,7 @@ def replay(
     setting, measure = setting or ReplaySetting(), measure or Measurement()
     samples = samples_of(trace, setting, measure, format=format, machines=machines, strict=strict)
     batches = [_batch(samples, sample, setting) for sample in samples.samples]
-    specs = [placement_policy(text) for text in chosen_policies(policies, baseline, batches[0])]
+    specs = [_policy(text) for text in chosen_policies(policies, baseline, batches[0])]
     source = {"format": samples.source.format, "files": {file: _hash(file) for file in samples.source.files}}
     facts: dict[str, Any] = {
         "source": source,
@@ -93,7 +94,7 @@ def replay(
             raise UnsupportedProblem("; ".join(refused.values()))
         names = tuple(sample.name for sample in samples.samples)
         told = "" if samples.unread is None else str(samples.unread)
-        base = str(PolicySpec.parse(baseline)) if baseline is not None else ""
+        base = "" if baseline is None else str(_policy(baseline))
         common = partial(
             assembled,
             source,
@@ -140,6 +141,11 @@ def _write(folder: ResultDirectory, result: Replay, facts: Mapping[str, Any]) ->
     done = folder.described({**told, "command": replay_command_line(result)}, now())
     folder.write_text("report.html", render_replay(result, save_replay_plots(result, folder), done))
     folder.write_json("manifest.json", done)  # last: marks a complete directory
+
+
+def _policy(text: str) -> PolicySpec:
+    """Parse a policy of the placement family, or one that only the live scheduler has."""
+    return PolicySpec(text) if text in LIVE else placement_policy(text)
 
 
 def placement_policy(text: str) -> PolicySpec:

@@ -36,6 +36,7 @@ from berth.lab.run.store import ResultDirectory
 from berth.lab.show.tables import as_table
 from berth.lab.show.traces import spoken_time
 from berth.lab.show.words import number, percent
+from berth.live.core import LIVE
 from berth.model import Floats, Ints
 
 __all__ = [
@@ -159,7 +160,8 @@ def _name(policy: str, sample: str) -> str:
 
 def _key(policy: str) -> str:
     """Hash of the code behind the numbers of a policy; the manifest covers the trace and the setting."""
-    return hashlib.sha256(f"{code_hash('lab/replay')} {source_hash(policy)}".encode()).hexdigest()[:24]
+    code = (code_hash("lab/replay", "live"), "") if policy in LIVE else (code_hash("lab/replay"), source_hash(policy))
+    return hashlib.sha256(" ".join(code).encode()).hexdigest()[:24]
 
 
 def load(folder: ResultDirectory, policy: str, sample: str = "") -> Played | None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from berth.errors import UnsupportedProblem
 from berth.families.placement.cluster_runs import common_classes, run_cluster
 from berth.families.placement.kernels.gathering import Fleet, Free
 from berth.families.placement.kernels.queueing import mean_fragments
@@ -22,6 +23,7 @@ from berth.families.placement.problem import PlacementSlot
 from berth.families.placement.trace_world import BatchJobs, as_pool, batch_world
 from berth.lab.replay.results import THRESHOLD_SECONDS, ReplaySetting, bounded_slowdown
 from berth.lab.replay.unstarted import fair_metrics
+from berth.live.core import LIVE
 from berth.model import Floats
 from berth.random import stream
 from berth.registry import PolicySpec
@@ -52,12 +54,15 @@ def played(
     """
     threshold = THRESHOLD_SECONDS if bound is None else bound
     problem, tasks = batch.problem, batch.tasks
-    policy = spec.build(problem, stream(setting.seed, "policy", str(spec)))
     began = time.perf_counter()
-    found = None if setting.outages else _at_once(policy, batch)
-    start, end, fragmentation, broken = (
-        (*found, 0) if found is not None else _one_by_one(policy, batch, trace, setting, spec, progress)
-    )
+    if spec.name in LIVE:
+        start, end, fragmentation, broken = _live(spec, batch, setting)
+    else:
+        policy = spec.build(problem, stream(setting.seed, "policy", str(spec)))
+        found = None if setting.outages else _at_once(policy, batch)
+        start, end, fragmentation, broken = (
+            (*found, 0) if found is not None else _one_by_one(policy, batch, trace, setting, spec, progress)
+        )
     seconds = time.perf_counter() - began
     amount, capacity = _amounts(trace)
     main = problem.devices if problem.devices is not None else _main(amount, capacity)
@@ -99,6 +104,16 @@ def _amounts(trace: Trace) -> tuple[Floats, Floats]:
 def _main(amount: Floats, capacity: Floats) -> int:
     """Resource with the highest demand relative to capacity."""
     return int(np.argmax(np.where(capacity > 0, amount.sum(axis=0) / np.where(capacity > 0, capacity, 1.0), -1.0)))
+
+
+def _live(spec: PolicySpec, batch: BatchJobs, setting: ReplaySetting) -> tuple[Floats, Floats, None, int]:
+    """The same of a policy that only the live scheduler has."""
+    from berth.lab.replay.live_runs import play_live  # here: replays of other policies do not load the live scheduler
+
+    if setting.outages:
+        raise UnsupportedProblem(f"{spec} cannot be replayed with outages")
+    found = play_live(batch, str(spec), setting.seed)
+    return found.start, found.end, None, found.refused
 
 
 def _at_once(policy: Any, batch: BatchJobs) -> tuple[Floats, Floats, float | None] | None:

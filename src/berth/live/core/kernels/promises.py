@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from berth.kernels.compiled import compiled, inner
-from berth.live.core.kernels.berthing import Placed
+from berth.live.core.kernels.berthing import Placed, room
 from berth.live.core.kernels.queueing import Asked, Ends, find
 
 __all__ = ["Promises", "plan_all"]
@@ -75,22 +75,40 @@ def hold(asked: Asked, stairs: Stairs, promises: Promises, job: int, length: flo
 
 
 @inner
+def may_fit(asked: Asked, allowed: Any, free: Any, job: int) -> Any:
+    """Whether each role of a job by itself has room for what it needs."""
+    gangs = asked.gangs
+    for role in range(gangs.start[job], gangs.start[job + 1]):
+        wanted = gangs.minimum[role]
+        for r in range(free.shape[0]):
+            if wanted <= 0:
+                break
+            if allowed[r]:
+                wanted -= room(gangs.demand, free, role, r, min(gangs.each[role], wanted))
+        if wanted > 0:
+            return False
+    return True
+
+
+@inner
 def earliest(
     asked: Asked, stairs: Stairs, promises: Promises, job: int, length: float, lowest: Any, placed: Placed, done: Any
 ) -> Any:
     """The first moment from which a job fits for `length`, with its places; infinity for never."""
-    allowed = asked.reach[asked.gangs.reach[job]]
-    for b in range(stairs.size[0]):
-        start = stairs.time[b]
-        for r in range(lowest.shape[0]):
-            for k in range(lowest.shape[1]):
-                lowest[r, k] = stairs.amount[b, r, k]
-        for c in range(b + 1, stairs.size[0]):
-            if stairs.time[c] >= start + length:
-                break
+    allowed, b = asked.reach[asked.gangs.reach[job]], 0
+    while b < stairs.size[0]:
+        start, last, fits = stairs.time[b], b, True
+        while fits and last < stairs.size[0] and stairs.time[last] < start + length:
+            fits = may_fit(asked, allowed, stairs.amount[last], job)
+            last += 1
+        if not fits:  # the job cannot start before that step is over
+            b = last
+            continue
+        for c in range(b, max(last, b + 1)):
             for r in range(lowest.shape[0]):
                 for k in range(lowest.shape[1]):
-                    lowest[r, k] = min(lowest[r, k], stairs.amount[c, r, k])
+                    amount = stairs.amount[c, r, k]
+                    lowest[r, k] = amount if c == b else min(lowest[r, k], amount)
         placed.size[0] = 0
         if find(asked, allowed, lowest, placed, job, done):
             promises.size[job] = placed.size[0]
@@ -100,6 +118,7 @@ def earliest(
                 promises.server[at] = placed.server[row]
                 promises.count[at] = placed.count[row]
             return start
+        b += 1
     return np.inf
 
 

@@ -1,0 +1,108 @@
+"""The plain loop: whole logs under the live core start and end as they do in the lab, whose results are frozen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from berth.errors import UnsupportedProblem
+from berth.families.placement.trace_world import batch_jobs
+from berth.lab.replay import ReplaySetting, replay
+from berth.lab.replay.live_runs import play_live
+from berth.lab.replay.samples import Measurement, samples_of
+from berth.live.core.drivers.rules import rule_of
+from berth.registry import PolicySpec
+from berth.traces.trace import Trace
+from tests.frozen.logs import LOGS
+from tests.frozen.policies import QUEUE
+from tests.frozen.schedules import SETTINGS
+from tests.frozen.tables import Key, Outcome, differences, read_table, row_of
+
+FAST = ("fcfs:fit=first", "easy:fit=best", "conservative:fit=first", "tetris", "drf-placement", "wfp3:backfill=easy")
+
+
+def excepted(key: Key) -> str:
+    """Why a schedule of the lab is not that of the live core; empty where it is."""
+    rule = rule_of(PolicySpec.parse(key.policy))
+    if rule is None or rule.backfill == "shadow":
+        return "only the lab has the policy"
+    if key.log.startswith("pods"):
+        return "servers have no devices in the live core"
+    if key.setting == "outages":
+        return "jobs that lose their servers rest before they start again"
+    if key.log.startswith("equal") and "size" in rule.score and not rule.fixed:
+        return "on a pool of equal pieces, the lab gives scores the number of pieces as size"
+    if key.log.startswith("fractions") and (rule.fit != "first" or "size" in rule.score):
+        return "amounts that floats round, in the lab, decide which of two servers or scores is less"
+    return ""
+
+
+def keys() -> list[Key]:
+    """All frozen schedules of queue policies that the live core is held to."""
+    played = [key for key, row in read_table("schedules").items() if row.rows and key.policy in QUEUE]
+    return [key for key in played if not excepted(key)]
+
+
+def compared(chosen: list[Key]) -> list[str]:
+    """What differs from the frozen schedules."""
+    found = []
+    for key in chosen:
+        setting = ReplaySetting(**SETTINGS[key.setting])
+        sample = samples_of(LOGS[key.log](), setting, Measurement()).samples[0]
+        run = play_live(batch_jobs(sample.played, exact=setting.exact, stopped=setting.stopped), key.policy)
+        assert not run.refused
+        lines = [f"{s!r} {e!r}" for s, e in zip(run.start.tolist(), run.end.tolist(), strict=True)]
+        found.append((key, row_of(Outcome(lines))))
+    assert found
+    return list(differences(read_table("schedules"), found))
+
+
+@pytest.mark.parametrize("log", ["pool-short", "speeds-short"])
+def test_short_logs_start_and_end_as_in_the_lab(log: str) -> None:
+    assert compared([key for key in keys() if key.log == log and key.policy in FAST and not key.setting]) == []
+
+
+@pytest.mark.slow
+@pytest.mark.limit(3600)
+@pytest.mark.parametrize("log", sorted({key.log for key in keys()}))
+def test_all_logs_start_and_end_as_in_the_lab(log: str) -> None:
+    short = log.endswith("short")
+    assert compared([key for key in keys() if key.log == log and (short or key.policy in FAST)]) == []
+
+
+UNEQUAL: dict[str, Any] = {"machine": ["slow", "fast"], "count": [1, 1], "cpu": [2.0, 2.0], "speed": [1.0, 4.0]}
+"""Servers of which one is four times as fast."""
+
+
+def on_unequal(columns: dict[str, Any], policy: str, **setting: Any) -> list[tuple[float, float]]:
+    """Start and end of each job of a log."""
+    found = replay(Trace.of(columns, UNEQUAL), [policy], ReplaySetting(**setting)).jobs
+    return list(zip(found["start_s"].to_list(), found["end_s"].to_list(), strict=True))
+
+
+def test_completion_waits_for_the_faster_server_and_the_fallback_does_not() -> None:
+    columns = {"submit_s": [0.0, 1.0], "run_s": [40.0, 100.0], "estimate_s": [40.0, 100.0], "cpu": [2.0, 2.0]}
+    assert on_unequal(columns, "completion") == [(0.0, 10.0), (10.0, 35.0)]
+    assert on_unequal(columns, "in-order-best-fit") == [(0.0, 40.0), (1.0, 26.0)]
+
+
+def test_what_the_live_core_cannot_play_is_refused() -> None:
+    columns = {"submit_s": [0.0, 1.0], "run_s": [0.0, 100.0], "cpu": [2.0, 2.0]}
+    with pytest.raises(UnsupportedProblem, match="zero run time"):
+        on_unequal(columns, "completion", zero_run_times=True)
+    with pytest.raises(UnsupportedProblem, match="outages"):
+        on_unequal(columns, "completion", outages=True)
+    with pytest.raises(UnsupportedProblem, match="devices"):
+        replay(LOGS["pods-short"](), ["completion"])
+
+
+def test_results_of_the_live_core_are_reused(tmp_path: Path) -> None:
+    columns = {"submit_s": [0.0, 1.0], "run_s": [40.0, 100.0], "cpu": [2.0, 2.0]}
+    first, again = (
+        replay(Trace.of(columns, UNEQUAL), ["easy", "completion"], out=tmp_path, baseline="completion").rows
+        for _ in range(2)
+    )
+    assert [row["policy"] for row in first] == ["easy", "completion"]
+    assert again == first
