@@ -161,7 +161,8 @@ def prepared(settings: ServiceSettings, address: Address) -> ServiceSettings:
     check_engine(settings.engine)
     if is_new(settings.store) and not settings.guarded:
         check_open(address.host)
-    if settings.engine == "simulated" and settings.engine_state is None and "://" not in settings.store:
+    simulated = settings.engine.partition(":")[0] == "simulated"
+    if simulated and settings.engine_state is None and "://" not in settings.store:
         settings = settings.replace(engine_state=f"{settings.store}.engine")  # so that jobs outlive a restart
     return settings
 
