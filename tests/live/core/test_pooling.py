@@ -206,7 +206,10 @@ def drawn(seed: int, runs: int) -> tuple[Learned, np.random.Generator]:
 @examples(30)
 @given(st.integers(0, 10_000), st.integers(0, 80))
 def test_columns_and_single_speeds_agree(seed: int, runs: int) -> None:
-    learned, _ = drawn(seed, runs)
+    learned, rng = drawn(seed, runs)
+    for type_ in ("x", "p/z"):
+        learned.outlook(type_)  # and then another run is seen
+    run(learned, "x", str(rng.choice(list(learned.servers))), 0.7)
     for type_ in ("x", "p/z", "p/q/w", "never/ran"):
         known = [learned.speed(type_, server) for server in learned.servers]
         mean, spread, deviation = learned.outlook(type_)

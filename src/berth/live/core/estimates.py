@@ -73,6 +73,8 @@ class Estimates(Cells):
         self._tiers: dict[str, tuple[Ints, Floats]] = {}
         self._apart: dict[str, float] = {}
         self._outlooks: dict[str, tuple[Floats, Floats]] = {}
+        self._whole: dict[str, tuple[Floats, Floats, Floats]] = {}
+        """What `outlook` gave for types of which no run was seen since then."""
 
     def class_of(self, server: str) -> str:
         """The class of a server; its own name where nothing is known of it."""
@@ -100,9 +102,13 @@ class Estimates(Cells):
             self._share = key, np.array([self._fresh(server) for server in groups.servers], dtype=np.float64)
         return self._share[1]
 
+    def _put(self, cell: Cell, seen: Sequence[float], count: Sequence[int]) -> None:
+        super()._put(cell, seen, count)
+        self._whole.pop(cell[0], None)
+
     def _forget(self, gone: Container[Cell]) -> None:
         super()._forget(gone)
-        self._grouped = None, Groups()
+        self._grouped, self._whole = (None, Groups()), {}
 
     def _fit(self) -> None:
         """Estimate noise, variances and effects from all cells."""
@@ -167,13 +173,17 @@ class Estimates(Cells):
 
     def outlook(self, type_: str) -> tuple[Floats, Floats, Floats]:
         """The means of `speed` on each server (R,), their spreads and their deviations."""
-        mean, unsure = self._outlook(type_)
-        rows = np.flatnonzero(self._type[: len(self._row)] == self._types.get(type_, -1))
-        place, many, seen = self._server_places(), len(self._places) + 1, self._seen[rows]
-        spare = np.bincount(self._place[rows], np.maximum(seen[:, 0] - 1.0, 0.0), many)[place]
-        squares = np.bincount(self._place[rows], np.where(seen[:, 0] > 1.0, seen[:, 2], 0.0), many)[place]
-        deviation = np.sqrt((NOISE_RUNS * self._noise + squares) / (NOISE_RUNS + spare))
-        return np.exp(mean), np.maximum(np.hypot(deviation, unsure), LEAST), deviation
+        known = self._whole.get(type_)
+        if known is None:
+            mean, unsure = self._outlook(type_)
+            rows = np.flatnonzero(self._type[: len(self._row)] == self._types.get(type_, -1))
+            place, many, seen = self._server_places(), len(self._places) + 1, self._seen[rows]
+            spare = np.bincount(self._place[rows], np.maximum(seen[:, 0] - 1.0, 0.0), many)[place]
+            squares = np.bincount(self._place[rows], np.where(seen[:, 0] > 1.0, seen[:, 2], 0.0), many)[place]
+            deviation = np.sqrt((NOISE_RUNS * self._noise + squares) / (NOISE_RUNS + spare))
+            known = np.exp(mean), np.maximum(np.hypot(deviation, unsure), LEAST), deviation
+            self._whole[type_] = known
+        return known
 
     def means(self, type_: str) -> Floats:
         """The logarithms of the means of `speed` on each server (R,)."""

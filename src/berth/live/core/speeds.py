@@ -171,6 +171,7 @@ class Learned(Estimates):
         if fresh < 0.5:
             for row in [row for cell, row in self._row.items() if cell[1] == server]:
                 self._seen[row] *= fresh, 1.0, fresh
+            self._whole = {}
         self._last[server] = self._total
 
     def _watch(self, server: str, run: tuple[str, bool, float, float], off: float, cut: int) -> bool:
