@@ -346,6 +346,10 @@ class JobTable:
         """The numbers of submission in these rows."""
         return self._number[rows]
 
+    def submitted(self, rows: Ints) -> Floats:
+        """When the jobs in these rows were submitted."""
+        return self._submitted[rows]
+
     def said(self, rows: Ints) -> tuple[Floats, Floats, Floats]:
         """What owners said of these jobs (n,): the work and the estimate, or 0, and the time limit, or infinity."""
         return self._work[rows], self._estimate[rows], self._limit[rows]

@@ -8,6 +8,7 @@ from berth.errors import UnsupportedProblem
 from berth.families.placement.kernels.gathering import Free, Pieces, Rows
 from berth.families.placement.kernels.queueing import Ends
 from berth.families.placement.kernels.reservations import Staircase, plan_all
+from berth.families.placement.policies.queue_rule import CONSERVATIVE, QueueRule
 from berth.families.placement.policies.queued import FITS, PoolForm, QueuedPolicy
 from berth.families.placement.problem import PlacementProblem, PlacementSlot, Tasks
 from berth.model import Floats, Ints
@@ -46,8 +47,12 @@ class Conservative(QueuedPolicy):
         self._ends: dict[int, float] = {}  # known ends of the tasks that ran
         self._up: Ints | None = None
 
+    @property
+    def queue_rule(self) -> QueueRule | None:
+        return QueueRule(backfill=CONSERVATIVE, fit=self.fit)
+
     def pool(self, tasks: Tasks) -> PoolForm | None:
-        return PoolForm("conservative")
+        return PoolForm(CONSERVATIVE)
 
     def start(self, slot: PlacementSlot, pieces: Pieces, free: Free, rows: Rows) -> None:
         late, early = self._surprises(slot)

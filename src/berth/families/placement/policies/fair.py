@@ -7,6 +7,7 @@ import numpy as np
 from berth.errors import InvalidInput
 from berth.families.placement.kernels.gathering import Free, Pieces, Rows
 from berth.families.placement.kernels.queueing import start_fairly
+from berth.families.placement.policies.queue_rule import QueueRule
 from berth.families.placement.policies.queued import FITS, QueuedPolicy
 from berth.families.placement.problem import PlacementOutcome, PlacementProblem, PlacementSlot
 from berth.model import Ints
@@ -34,6 +35,10 @@ class FairQueue(QueuedPolicy):
             raise InvalidInput("first, best, worst or aligned", value=fit, key="fit")
         super().__init__(problem, fit=fit)
         self._owner: dict[int, int] = {}  # of waiting and running tasks
+
+    @property
+    def queue_rule(self) -> QueueRule | None:
+        return QueueRule(fit=self.fit, turns="fair")
 
     def start(self, slot: PlacementSlot, pieces: Pieces, free: Free, rows: Rows) -> None:
         self._owner.update(zip(slot.ids.tolist(), slot.tasks.owner.tolist(), strict=True))

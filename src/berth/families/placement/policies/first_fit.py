@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from berth.errors import UnsupportedProblem
 from berth.families.placement.policies.preferred import PreferredPolicy
+from berth.families.placement.policies.queue_rule import QueueRule
 from berth.families.placement.policies.queued import PoolForm
 from berth.families.placement.policies.rules import FCFS
 from berth.families.placement.problem import PlacementDecision, PlacementProblem, PlacementSlot, Tasks
@@ -45,6 +46,11 @@ class FirstFit(PreferredPolicy):
         super().__init__(problem, waiting=waiting, paying=paying)
         self._list = rng.permutation(len(problem.speed)).astype(np.float64)
         self._opened = np.full(len(problem.speed), np.inf)  # order of opening
+
+    @property
+    def queue_rule(self) -> QueueRule | None:
+        """The policy as data, where it is a queue."""
+        return None if self._queue is None else self._queue.queue_rule
 
     def pool(self, tasks: Tasks) -> PoolForm | None:
         """The form for kernels that play whole logs, or None if there is none."""

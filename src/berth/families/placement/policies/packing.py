@@ -7,6 +7,7 @@ import numpy as np
 from berth.errors import InvalidInput
 from berth.families.placement.kernels.gathering import Free, Pieces, Rows
 from berth.families.placement.kernels.queueing import start_packed
+from berth.families.placement.policies.queue_rule import QueueRule
 from berth.families.placement.policies.queued import InOrder, QueuedPolicy
 from berth.families.placement.problem import PlacementProblem, PlacementSlot
 
@@ -48,6 +49,10 @@ class Tetris(QueuedPolicy):
         if not 0.0 <= hurry < np.inf:
             raise InvalidInput("a number ≥ 0", value=hurry, key="hurry")
         self.hurry = float(hurry)
+
+    @property
+    def queue_rule(self) -> QueueRule | None:
+        return QueueRule(fit=self.fit, turns="packed", hurry=self.hurry)
 
     def start(self, slot: PlacementSlot, pieces: Pieces, free: Free, rows: Rows) -> None:
         size = len(slot.ids)

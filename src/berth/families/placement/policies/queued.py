@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from berth.errors import InvalidInput, UnsupportedProblem
-from berth.families.placement.kernels.gathering import (
-    ALIGNED,
-    BEST,
-    FIRST,
-    WHOLE,
-    WORST,
-    Classes,
-    Fleet,
-    Free,
-    Pieces,
-    Rows,
-)
-from berth.families.placement.kernels.queueing import ANY, EASY, STRICT, Ends, start_in_order
+from berth.families.placement.kernels.gathering import Classes, Fleet, Free, Pieces, Rows
+from berth.families.placement.kernels.queueing import Ends, start_in_order
+from berth.families.placement.policies.queue_rule import BACKFILL, FITS, SHADOW, QueueRule
 from berth.families.placement.problem import (
     WAIT,
     PlacementDecision,
@@ -46,12 +36,6 @@ __all__ = [
     "pieces_of",
     "rows_for",
 ]
-
-FITS = {"first": FIRST, "best": BEST, "worst": WORST, "aligned": ALIGNED, "whole": WHOLE}
-"""Rules to find servers for a task: see `berth.families.placement.kernels.gathering`."""
-BACKFILL = {"none": STRICT, "easy": EASY, "any": ANY}
-"""Which tasks may pass the head of the queue."""
-
 
 CLASSES = 64
 """Number of task classes that are counted; the most common are exact."""
@@ -138,9 +122,15 @@ class QueuedPolicy(ABC):
         self._classes = Classes(np.zeros((0, len(problem.weight))), np.zeros(0, dtype=np.int64), np.zeros(0))
 
     def __init_subclass__(cls) -> None:
-        """Drop the pool form of a subclass that decides in its own way, unless it declares one."""
-        if {"start", "decide", "queue"} & vars(cls).keys() and "pool" not in vars(cls):
-            cls.pool = QueuedPolicy.pool  # type: ignore[method-assign]
+        """Drop the rule and the pool form of a subclass that decides in its own way, unless it declares one."""
+        if {"start", "decide", "queue"} & vars(cls).keys():
+            for name in {"pool", "queue_rule"} - vars(cls).keys():
+                setattr(cls, name, getattr(QueuedPolicy, name))
+
+    @property
+    def queue_rule(self) -> QueueRule | None:
+        """The policy as data, if that is all of it."""
+        return None
 
     def pool(self, tasks: Tasks) -> PoolForm | None:
         """The form on one pool, or None if there is none."""
@@ -192,29 +182,57 @@ class InOrder(QueuedPolicy):
     others are tried once each in queue order, and may also use what the reservation leaves.
     """
 
+    rule = "submit"
+    """The order, as the score of a `QueueRule`."""
+
     def __init__(
         self, problem: PlacementProblem, rng: Any = None, *, backfill: str = "none", fit: str = "first"
     ) -> None:
-        super().__init__(problem, fit=fit)
-        if backfill not in BACKFILL:
-            raise InvalidInput(f"one of {', '.join(BACKFILL)}", value=backfill, key="backfill")
-        if backfill == "easy" and problem.devices is not None:
-            raise UnsupportedProblem("EASY backfilling cannot keep a reservation on devices that tasks share")
-        self.backfill = backfill
+        self._follow(problem, QueueRule(self.rule, backfill, fit))
 
-    def key(self, tasks: Tasks) -> Floats:
-        """A number for each task (n,): smaller ones come first, ties by arrival."""
-        return np.zeros(len(tasks))
+    def _follow(self, problem: PlacementProblem, rule: QueueRule, backfill: Iterable[str] = BACKFILL) -> None:
+        """Begin to decide by a rule, with a `backfill` among these."""
+        super().__init__(problem, fit=rule.fit)
+        if rule.backfill not in backfill:
+            raise InvalidInput(f"one of {', '.join(BACKFILL)}", value=rule.backfill, key="backfill")
+        if rule.backfill in ("easy", SHADOW) and problem.devices is not None:
+            raise UnsupportedProblem("EASY backfilling cannot keep a reservation on devices that tasks share")
+        self._rule, self.backfill = rule, rule.backfill
+        self._head = -1  # id of the task that was picked and does not fit
+
+    @property
+    def queue_rule(self) -> QueueRule | None:
+        return self._rule
+
+    def sizes(self, tasks: Tasks) -> Floats:
+        """The processors that each task takes, (n,), or GPUs where the cluster has them."""
+        main = self.problem.devices if self.problem.devices is not None else 0
+        return np.asarray(tasks.demand[:, main] * tasks.pieces)
 
     def queue(self, slot: PlacementSlot) -> Ints:
         """Waiting tasks, (n,), the first in the queue first."""
-        return np.argsort(self.key(slot.tasks), kind="stable")
+        tasks = slot.tasks
+        order = self._rule.order(slot.time - tasks.arrival, tasks.work, self.sizes(tasks), tasks.arrival)
+        picked = slot.ids[order] == self._head
+        return np.concatenate([order[picked], order[~picked]])
 
     def pool(self, tasks: Tasks) -> PoolForm | None:
-        return PoolForm(self.backfill, self.key(tasks))
+        rule, sizes = self._rule, self.sizes(tasks)
+        if not rule.fixed:
+            return PoolForm(rule.backfill, rule.tied(tasks.work, sizes), rule.function, rule.committed)
+        if rule.by_arrival:
+            return PoolForm(rule.backfill)
+        place = np.empty(len(tasks))
+        place[rule.order(0.0, tasks.work, sizes, tasks.arrival)] = np.arange(len(tasks))
+        return PoolForm(rule.backfill, place)
 
     def start(self, slot: PlacementSlot, pieces: Pieces, free: Free, rows: Rows) -> None:
+        if self._rule.backfill == SHADOW:
+            raise UnsupportedProblem("backfill=shadow is a rule for one pool of processors (--processors)")
         self.start_some(self.queue(slot), slot, pieces, free, rows, self.ends(slot, rows), self.backfill)
+        if self._rule.committed:
+            left = [i for i in self.queue(slot) if i not in set(rows.task[: rows.size[0]].tolist())]
+            self._head = int(slot.ids[left[0]]) if left else -1
 
     def ends(self, slot: PlacementSlot, rows: Rows) -> Ends:
         """Estimated ends of running tasks, with room for those that start now."""

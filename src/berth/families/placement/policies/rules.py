@@ -6,8 +6,7 @@ import numpy as np
 
 from berth.errors import InvalidInput
 from berth.families.placement.policies.queued import InOrder
-from berth.families.placement.problem import PlacementProblem, Tasks
-from berth.model import Floats
+from berth.families.placement.problem import PlacementProblem
 
 __all__ = ["EASY", "FCFS", "SJF"]
 
@@ -37,12 +36,10 @@ class SJF(InOrder):
     """
 
     reference = "Smith, Various Optimizers for Single-Stage Production, 1956; here with users' estimates"
-
-    def key(self, tasks: Tasks) -> Floats:
-        return tasks.work
+    rule = "estimate"
 
 
-ORDERS = ("arrival", "shortest")
+ORDERS = {"arrival": "submit", "shortest": "estimate"}
 
 
 class EASY(InOrder):
@@ -70,10 +67,7 @@ class EASY(InOrder):
     def __init__(
         self, problem: PlacementProblem, rng: np.random.Generator, *, order: str = "arrival", fit: str = "first"
     ) -> None:
-        super().__init__(problem, rng, backfill="easy", fit=fit)
         if order not in ORDERS:
             raise InvalidInput(f"one of {', '.join(ORDERS)}", value=order, key="order")
-        self.order = order
-
-    def key(self, tasks: Tasks) -> Floats:
-        return tasks.work if self.order == "shortest" else super().key(tasks)
+        self.order, self.rule = order, ORDERS[order]
+        super().__init__(problem, rng, backfill="easy", fit=fit)

@@ -16,6 +16,7 @@ from berth.live.core import COMPLETION, LIVE
 from berth.live.core.drivers.base import Driver, proposed
 from berth.live.core.drivers.completion import CompletionDriver
 from berth.live.core.drivers.deferral import Waits
+from berth.live.core.drivers.promises import rule_driver
 from berth.live.core.drivers.wrappers import IN_ORDER, Deferring, Gathering, Leveled, in_order
 from berth.live.core.records import Outcome
 from berth.registry import PolicySpec
@@ -59,7 +60,7 @@ def make_driver(
     if driver is None:
         *names, last = reversed(FAMILIES)
         raise InvalidInput(f"a policy of the {', '.join(names)} or {last} family", value=policy, key="policy")
-    made: Driver = driver(spec, seed, memory, waits)
+    made: Driver = rule_driver(spec, waits) or driver(spec, seed, memory, waits)
     if bare:
         return Leveled(made)
     # policies that draw servers at random or spread tasks on purpose keep their places

@@ -27,6 +27,7 @@ class Driver(Protocol):
 
     def warm(self) -> None:
         """Compile what made-up decisions do not reach."""
+        return None
 
 
 def proposed(driver: Driver, view: View) -> Placing:
