@@ -59,8 +59,8 @@ class _Foreteller(Dispatcher):
 
     def _ask(self, now: float) -> None:
         state = self.state
-        waiting = [r for _, r in ordered(state, now)]
-        new = [r for r in waiting if r.job.id not in state.foresight.pending]
+        waiting = ordered(state, now)
+        new = [r for _, r in waiting if r.job.id not in state.foresight.pending]
         if not new:
             return
         record = new[int(self._rng.integers(len(new)))]

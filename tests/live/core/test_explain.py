@@ -17,6 +17,7 @@ from berth.live.core.events import (
     PolicyChanged,
     QueuesChanged,
     ServerDrained,
+    ServerJoined,
     ServerLost,
     ServerResumed,
     Start,
@@ -238,8 +239,7 @@ def learned(runs: int, seconds: list[float]) -> Dispatcher:
 
 def as_played(made: Dispatcher, name: str, time: float) -> Range:
     """When a job starts as the queue is played, before anything is added for what such forecasts leave out."""
-    order = [record for _, record in ordered(made.state, time)]
-    found, _ = played(made.state, made.state.jobs[name], time, order)
+    found, _ = played(made.state, made.state.jobs[name], time, ordered(made.state, time))
     assert isinstance(found, Range)
     return found
 
@@ -274,6 +274,23 @@ def test_where_nothing_was_learned_the_eta_is_wide() -> None:
     sure.handle(Submitted(5000.0, job("j", cpu=4)))
     narrow = as_played(sure, "j", 5001.0)
     assert wide.high - wide.low > 3.0 * (narrow.high - narrow.low)
+
+
+def test_a_forecast_respects_what_is_reserved_for_a_higher_level() -> None:
+    """Also where so many jobs are ahead of a job that most of them are not simulated."""
+    made = learned(20, [49.0, 50.0, 51.0])
+    made.handle(ServerJoined(5000.0, server("b", cpu=4)))
+    begin(made, 5000.0, job("now", cpu=4, work=50.0))
+    wide, others = (
+        job("wide", cpu=4, count=2, work=50.0, priority=1),
+        [job(f"o{i}", cpu=4, work=60.0) for i in range(40)],
+    )
+    assert started(begin(made, 5000.0, wide, job("low", cpu=4, work=100.0), *others)) == []
+    wide_starts = as_played(made, "wide", 5000.0)
+    assert 40.0 < wide_starts.low <= wide_starts.high < 60.0
+    for name in ("low", "o39"):
+        assert as_played(made, name, 5000.0).low > wide_starts.low + 40.0
+    assert "the first of a higher level" in str(why(made, "low", 5000.0))
 
 
 def test_a_plan_changes_nothing_and_comes_true() -> None:

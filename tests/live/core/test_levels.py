@@ -7,13 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from berth.files.quantities import amounts
 from berth.live.core.dispatcher import FALLBACK, Dispatcher
-from berth.live.core.events import Event, Submitted
+from berth.live.core.events import Event, Finished, Submitted
 from berth.live.core.explain import explain
+from berth.live.core.jobs import Role
+from berth.live.core.order import make_view
 from berth.live.core.queues import Queues
 from berth.live.core.reasons import waiting_in_order
-from berth.live.core.reservations import Releases, first_room
-from berth.live.core.view import placed_in_order, view_of
+from berth.live.core.reservations import Releases, Reservations, first_room, in_order
+from berth.live.core.view import Placing, View, placed_in_order, view_of
 from berth.live.engines.simulated.cluster import SimulatedCluster
 from berth.live.simulation import Played, play
 from tests.harness.examples import examples
@@ -74,6 +77,29 @@ def test_a_job_that_has_room_elsewhere_starts_there() -> None:
     assert set(places(made, "low")) <= {"a", "b"}
 
 
+def test_a_job_that_waits_for_faster_servers_reserves_none_until_it_has_no_room() -> None:
+    made = dispatcher(server("fast", cpu=8, speed=4.0), server("slow", kind="s"), policy="completion", queues=FOREVER)
+    begin(made, 0.0, job("r", cpu=6, work=40.0))  # on fast, for 10 s
+    high = job("high", cpu=4, work=400.0, priority=1)  # 400 s on slow, or 100 s on fast from 10 s on
+    assert started(begin(made, 1.0, high, job("low", cpu=4, work=40.0, needs={"kind": "s"}))) == ["low"]
+    assert places(made, "low") == {"slow": 1}
+    assert started(begin(made, 2.0, job("long", cpu=2, work=4000.0))) == []
+    assert "1 server reserved for job high" in str(explain(made.state, "long", 3.0))
+    assert started(begin(made, 4.0, job("short", cpu=2, work=1.0, limit=5.0))) == ["short"]
+
+
+@pytest.mark.parametrize("queues", [Queues(aging=1.0, fairness=0.0, patience=1e9), Queues(aging=0.0, patience=1e9)])
+def test_ages_and_teams_make_levels_that_reserve_as_priorities_do(queues: Queues) -> None:
+    made = dispatcher(server("a"), server("b"), queues=queues)
+    for team, ended in (("modest", 1.0), ("greedy", 100.0)):
+        begin(made, 0.0, job(team, cpu=4, team=team))
+        made.handle(Finished(ended, team, 1, ended))
+    begin(made, 100.0, job("r", cpu=4, limit=5000.0, team="greedy"))
+    made.handle(Submitted(100.0, job("wide", cpu=4, count=2, limit=10.0, team="modest")))
+    assert started(begin(made, 4000.0, job("long", cpu=4, limit=1e5, team="greedy", type="long"))) == []
+    assert "reserved for job wide, the first of a higher level" in str(explain(made.state, "long", 4000.0))
+
+
 def test_a_job_that_a_higher_level_holds_back_is_told_so() -> None:
     made = dispatcher(*(server(f"n{i}") for i in range(3)), queues=FOREVER)
     begin(made, 0.0, *(job(f"r{i}", cpu=4, limit=600.0) for i in range(2)))
@@ -121,6 +147,44 @@ def test_what_starts_of_higher_levels_does_not_depend_on_lower_ones(
         return {name: where for name, where in starts.items() if levels[name] >= 1}
 
     assert decided(0) == decided(1)
+
+
+def one_level_after_another(view: View) -> Placing:
+    """`in_order` without shortcuts: every level is asked about all of its jobs, and reserves at once."""
+    free, parts, found = view.free.copy(), list[Placing](), Reservations(view)
+    for level in np.unique(view.level)[::-1]:
+        mine = np.flatnonzero(view.level == level)
+        part = found.respected(view.only(mine, free))
+        placing = placed_in_order(part)
+        np.subtract.at(free, placing.server, placing.count[:, None] * part.gangs.demand[placing.role])
+        parts.append(view.whole(mine, placing))
+        found.starts(part, placing)
+        waiting = np.setdiff1d(mine, parts[-1].job)
+        if len(waiting):
+            found.reserve(view, int(waiting[0]), free)
+    return Placing.joined(parts)
+
+
+@examples(150)
+@given(st.lists(drawn, min_size=1, max_size=16), st.lists(drawn, max_size=6), st.booleans())
+def test_levels_without_room_are_skipped_and_nothing_else_changes(
+    jobs: list[tuple[int, int, float | None, int, bool]],
+    running: list[tuple[int, int, float | None, int, bool]],
+    pairs: bool,
+) -> None:
+    servers = (server(f"n{i}", gpu=4, speed=1.0 + i % 2, kind="ab"[i % 2]) for i in range(4))
+    made = dispatcher(*servers, queues=FOREVER)
+    for i, (cpu, count, limit, gpu, _) in enumerate(running):
+        begin(made, 0.0, job(f"r{i}", cpu=cpu, gpu=gpu, count=count, limit=limit, type=f"t{i % 2}", priority=5))
+    for i, (cpu, count, limit, level, labelled) in enumerate(jobs):
+        roles = (
+            Role("main", count, amounts({"cpu": cpu, "gpu": 4 - cpu})),
+            *[Role("more", 1, amounts({"cpu": 1}))] * pairs,
+        )
+        needs = {"kind": "a"} if labelled else {}
+        made.handle(Submitted(1.0, job(f"j{i}", roles=roles, limit=limit, priority=level, needs=needs)))
+    view = make_view(made.state, 2.0)
+    assert view.starts(in_order(view)) == view.starts(one_level_after_another(view))
 
 
 @examples(60)

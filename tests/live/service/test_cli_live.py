@@ -339,9 +339,14 @@ def test_a_plan_says_whether_it_would_start(run: Run) -> None:
 
 
 def test_policies_are_switched_tried_and_played_again(run: Run) -> None:
-    assert "in-order-best-fit" in run("policy")[1]
+    assert run("policy")[1].splitlines()[:3] == [
+        "policy    in-order-best-fit",
+        "wrapped   Leveled(in-order-best-fit)",
+        "fallback  in-order-best-fit",
+    ]
     assert run("policy", "switch", "best-fit", "--reason", "to see")[:2] == (0, "policy    best-fit\n")
-    assert json.loads(run("policy", "-o", "json")[1])["policy"] == "best-fit"
+    shown = json.loads(run("policy", "-o", "json")[1])
+    assert (shown["policy"], shown["wrapped"]) == ("best-fit", "Leveled(Deferring(Gathering(best-fit)))")
     for words in (["switch", "in-order"], ["shadow", "in-order"], ["what-if", "in-order"]):
         code, _, err = run("policy", *words)
         assert code == 5

@@ -28,6 +28,9 @@ def test_the_same_seed_gives_the_same_run_and_the_same_gangs_to_all() -> None:
     plain = run(SMALL, Runner("slurm"), 3)
     assert np.array_equal(one.ended, two.ended)
     assert not one.refused
+    bare = run(SMALL, Runner("best-fit", mode="alone"), 3)
+    assert [made.wrapped for made in (one, plain, bare)] == ["Leveled(completion)", "slurm", "Leveled(best-fit)"]
+    assert Run.of(one.frame()).wrapped == one.wrapped
     assert np.array_equal(one.arrival, plain.arrival)
     assert np.array_equal(one.tasks, plain.tasks)
     assert (one.began >= one.arrival).all()

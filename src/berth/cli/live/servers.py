@@ -75,14 +75,17 @@ def resume(server: ServerArgument, url: UrlOption = None) -> None:
 def policy(context: typer.Context, url: UrlOption = None, output: OutputOption = Output.table) -> None:
     """Show or switch the policy, or try another one.
 
-    Without a command, it prints the policy, the fallback and how often decisions were refused.
+    Without a command, it prints the policy, also in its wrappers, the fallback and how often decisions were refused.
     """
     if context.invoked_subcommand:
         return
     found = Client(url).get(path("policy"))
     if not answered(found, output):
         refused = ", ".join(f"{count} {kind}" for kind, count in found["refusals"].items()) or "none"
-        typer.echo(f"policy    {found['policy']}\nfallback  {found['fallback']}\nrefused   {refused}")
+        typer.echo(f"policy    {found['policy']}")
+        if "wrapped" in found:  # an older service does not say so
+            typer.echo(f"wrapped   {found['wrapped']}")
+        typer.echo(f"fallback  {found['fallback']}\nrefused   {refused}")
         if found.get("preparing"):
             typer.echo(f"preparing {found['preparing']}")
 

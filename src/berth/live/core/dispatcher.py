@@ -107,6 +107,11 @@ class Dispatcher:
         """The adapter between the state and the policy; None if the fallback is the policy."""
         return self._driver
 
+    @property
+    def wrapped(self) -> str:
+        """The policy that decides, in its wrappers, such as `Leveled(Deferring(Gathering(best-fit)))`."""
+        return f"Leveled({FALLBACK})" if self._driver is None else str(self._driver)
+
     def _make_driver(self, policy: str) -> Driver | None:
         return None if policy == FALLBACK else make_driver(policy, self.seed, self.memory, bare=self.bare)
 

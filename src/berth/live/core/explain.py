@@ -115,7 +115,7 @@ def explain(state: State, job: str, time: float, *, by: str = "", seed: int = 0)
     elif not possible or any(never for _, _, never in over):
         when = NEVER
     else:
-        when = eta(state, record, time, seed=seed, order=order)
+        when = eta(state, record, time, seed=seed, order=levels)
     return Explanation(job, "waiting", tuple(held), _servers(windows, record, view), found, when)
 
 

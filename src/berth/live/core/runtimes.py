@@ -27,6 +27,8 @@ __all__ = [
     "elapsed",
     "expected",
     "latest_end",
+    "left_after",
+    "lengths",
     "remaining",
     "run_times",
     "seconds_left",
@@ -106,19 +108,28 @@ def run_times(table: JobTable, running: Running, learned: Learned) -> Floats:
     return seconds
 
 
-def seconds_left(state: State, running: Running, time: float) -> Floats:
-    """Remaining seconds (n,) that each running job is expected to run, by its own estimate or by what was learned.
-
-    A job that has outlasted that is expected to run until its time limit, or, without one, for a quarter of its time
-    more.
-    """
+def lengths(state: State, running: Running) -> tuple[Floats, Floats]:
+    """How long each job (n,) is expected to run, by its own estimate or by what was learned, and its time limit."""
     _, estimate, limit = state.table.said(running.rows)
-    past, seconds = elapsed(running, time), run_times(state.table, running, state.learned)
-    seconds = np.where(estimate > 0, estimate, seconds)
+    seconds = run_times(state.table, running, state.learned)
+    return np.where(estimate > 0, estimate, seconds), limit
+
+
+def left_after(past: Floats, seconds: Floats, limit: Floats) -> Floats:
+    """Remaining seconds (n,) that jobs with these `lengths` are expected to run after they have run for `past`.
+
+    A job that has outlasted its expected length is expected to run until its time limit, or, without one, for a quarter
+    of its time more.
+    """
     limited = np.maximum(limit - past, 0.0)
     late = np.where(np.isinf(limit), OUTLASTED * past, limited)
     left: Floats = np.where(past >= seconds, late, np.minimum(seconds - past, limited))
     return left
+
+
+def seconds_left(state: State, running: Running, time: float) -> Floats:
+    """Remaining seconds (n,) that each running job is expected to run."""
+    return left_after(elapsed(running, time), *lengths(state, running))
 
 
 def remaining(seconds: Floats, wide: Floats, elapsed: Floats, quantile: Floats | float) -> Floats:

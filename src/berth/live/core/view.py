@@ -5,9 +5,9 @@ Axes: n jobs, m roles of all jobs, R servers, K resources, C sets of servers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,6 +77,30 @@ class Allowed(NamedTuple):
         return Allowed(row.reshape(-1), self.servers[numbers // sets] & more.servers[numbers % sets])
 
 
+class Chosen(Sequence[JobRecord]):
+    """Some of the records of a view, by their places; none is looked up before it is asked for."""
+
+    def __init__(self, records: tuple[JobRecord, ...], places: Ints) -> None:
+        self._records, self._places = records, places
+
+    def at(self, places: Ints | slice) -> Chosen:
+        """Some of these again."""
+        return Chosen(self._records, self._places[places])
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, place: SupportsIndex) -> JobRecord: ...
+    @overload
+    def __getitem__(self, place: slice) -> Chosen: ...
+    def __getitem__(self, place: SupportsIndex | slice) -> JobRecord | Chosen:
+        return self.at(place) if isinstance(place, slice) else self._records[int(self._places[place])]
+
+    def __iter__(self) -> Iterator[JobRecord]:
+        return map(self._records.__getitem__, self._places.tolist())
+
+
 @dataclass(frozen=True, eq=False)
 class View:
     """Input of a decision at one moment: `free` (R, K) is what may be assigned, 0 on servers that may not be used.
@@ -86,7 +110,7 @@ class View:
     """
 
     time: float
-    records: tuple[JobRecord, ...]
+    records: tuple[JobRecord, ...] | Chosen
     rows: Ints
     """Their rows among the waiting jobs; -1 for a job that does not wait."""
     level: Ints
@@ -123,7 +147,7 @@ class View:
     def only(self, places: Sequence[int] | Ints, free: Ints | None = None) -> View:
         """The view with only some of its jobs, and with other free resources if they are given."""
         chosen = np.asarray(places, dtype=np.int64)
-        kept = tuple(map(self.records.__getitem__, chosen.tolist()))
+        kept = self.records.at(chosen) if isinstance(self.records, Chosen) else Chosen(self.records, chosen)
         gangs, given = part(self.gangs, chosen), self.free if free is None else free
         allowed = None if self.allowed is None else self.allowed._replace(row=self.allowed.row[chosen])
         rows, level = self.rows[chosen], self.level[chosen]

@@ -338,6 +338,7 @@ def _policies(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
         dispatcher = scheduler.dispatcher
         return PolicyView(
             policy=dispatcher.state.policy,
+            wrapped=dispatcher.wrapped,
             fallback=FALLBACK,
             refusals=dict(dispatcher.refusals),
             preparing=scheduler.preparing,

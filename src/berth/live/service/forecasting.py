@@ -73,7 +73,7 @@ def _answer(question: Question | None, now: float) -> Foretold | None:
     if question is None:
         return None
     state, record = question
-    forecast, _ = played(state, record, now, [waiting for _, waiting in ordered(state, now)])
+    forecast, _ = played(state, record, now, ordered(state, now))
     if not isinstance(forecast, Range) or math.isinf(forecast.high):
         return None
     return Foretold(now, record.job.id, forecast.low, forecast.middle, forecast.high)

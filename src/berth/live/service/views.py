@@ -381,9 +381,13 @@ class MinuteView(_View):
 
 
 class PolicyView(_View):
-    """The current policy, its fallback, the refused decisions, and the policy that is being warmed up."""
+    """The current policy, its fallback, the refused decisions, and the policy that is being warmed up.
+
+    `wrapped` names the policy in its wrappers: `Leveled(Deferring(Gathering(best-fit)))`.
+    """
 
     policy: str
+    wrapped: str
     fallback: str
     refusals: dict[str, int]
     preparing: str | None = None

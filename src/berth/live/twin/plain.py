@@ -124,6 +124,10 @@ class PlainDispatcher(Dispatcher):
         return None if policy == FALLBACK else make_driver(policy, self.seed, self.memory, bare=True)
 
     @property
+    def wrapped(self) -> str:
+        return self.state.policy if self.state.policy in PLAIN else super().wrapped
+
+    @property
     def next_look(self) -> float:
         driver = self._driver
         if not isinstance(driver, RetryingDriver) or driver.is_stuck:

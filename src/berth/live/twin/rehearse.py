@@ -59,6 +59,8 @@ class Row:
     ratio: Estimate | None
     share: Estimate | None
     refused: int
+    wrapped: str = ""
+    """The policy in its wrappers."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -120,6 +122,7 @@ def rows_of(plan: Rehearsal, runs: Iterable[Run]) -> list[Row]:
             paired(mean[name], plain),
             None if told is None or name == str(plan.plain) else share_of_gain(mean[name], plain, told),
             sum(made.refused for made in mine.values()),
+            next(iter(mine.values())).wrapped,
         )
         for name, mine in by.items()
     ]

@@ -90,6 +90,8 @@ class Run:
     servers: Ints
     refused: int = 0
     """Decisions of the policy that the dispatcher refused."""
+    wrapped: str = ""
+    """The policy in its wrappers."""
 
     @property
     def turnaround(self) -> Floats:
@@ -106,7 +108,7 @@ class Run:
         import polars as pl
 
         columns = ("arrival", "began", "ended", "tasks", "servers")
-        same = {"seed": self.seed, "runner": self.runner, "refused": self.refused}
+        same = {"seed": self.seed, "runner": self.runner, "refused": self.refused, "wrapped": self.wrapped}
         return pl.DataFrame({name: getattr(self, name) for name in columns}).with_columns(
             **{name: pl.lit(value) for name, value in same.items()}
         )
@@ -115,7 +117,9 @@ class Run:
     def of(cls, frame: pl.DataFrame) -> Run:
         """The run that `frame` was made of."""
         columns = {name: frame[name].to_numpy() for name in ("arrival", "began", "ended", "tasks", "servers")}
-        return cls(frame["seed"][0], frame["runner"][0], **columns, refused=frame["refused"][0])
+        return cls(
+            frame["seed"][0], frame["runner"][0], **columns, refused=frame["refused"][0], wrapped=frame["wrapped"][0]
+        )
 
 
 def run(
@@ -154,4 +158,5 @@ def run(
         np.array([gang.tasks for gang in gangs]),
         np.array([len({place.server for place in record.places}) for record in ended]),
         sum(dispatcher.refusals.values()),
+        dispatcher.wrapped,
     )

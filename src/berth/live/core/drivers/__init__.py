@@ -17,8 +17,9 @@ from berth.live.core.drivers.base import Driver, proposed
 from berth.live.core.drivers.completion import CompletionDriver
 from berth.live.core.drivers.deferral import Waits
 from berth.live.core.drivers.promises import rule_driver
-from berth.live.core.drivers.wrappers import IN_ORDER, Deferring, Gathering, Leveled, in_order
+from berth.live.core.drivers.wrappers import Deferring, Gathering, Leveled
 from berth.live.core.records import Outcome
+from berth.live.core.reservations import IN_ORDER, in_order
 from berth.registry import PolicySpec
 
 __all__ = ["Driver", "driver_of", "in_order", "make_driver", "proposed"]

@@ -6,9 +6,7 @@ faster servers. A policy in wrappers is named like `Leveled(Deferring(Gathering(
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 
@@ -16,14 +14,13 @@ from berth.errors import InfeasibleDecision
 from berth.live.core.drivers.base import Driver
 from berth.live.core.drivers.gathering import gathered
 from berth.live.core.records import Outcome
-from berth.live.core.reservations import Reservations
-from berth.live.core.view import Placing, View, placed_in_order, spread_out, violations
-from berth.model import Ints
+from berth.live.core.reservations import level_by_level, take
+from berth.live.core.view import Placing, View, spread_out, violations
 
-__all__ = ["IN_ORDER", "Deferring", "Gathering", "Leveled", "Wrapper", "in_order"]
+__all__ = ["Deferring", "Gathering", "Leveled", "Wrapper"]
 
-LEVELS, IN_ORDER = 8, 64
-"""The most levels that a policy, and a policy that decides in order of levels, is asked about one by one."""
+LEVELS = 8
+"""The most levels that a policy is asked about one by one."""
 AGAIN = 4
 """How often a policy is asked at most about one level, if jobs that it would start are deferred."""
 
@@ -67,7 +64,7 @@ class Deferring(Wrapper):
             if violations(part, placing):  # the check of the decision reports it
                 return placing if not parts else Placing.joined(parts)
             placing, waiting = self.waits.divided(part, placing)
-            _take(free, view, parts, left, placing, part)
+            take(free, view, parts, left, placing, part)
             done = np.zeros(len(left), dtype=bool)
             done[placing.job] = done[waiting] = True
             if not len(waiting) or done.all() or view.enough():
@@ -86,41 +83,13 @@ class Leveled(Wrapper):
 
     def propose(self, view: View, /) -> Placing:
         """Ask the policy about each level, with what the levels above leave."""
-        return level_by_level(view, self.policy.propose, self._most)
+        if (view.level == view.level[:1]).all():
+            return self.policy.propose(view)
+        return level_by_level(view, self._checked, self._most)
 
-
-def level_by_level(view: View, propose: Callable[[View], Placing], most: int) -> Placing:
-    """What starts of each level, from the highest on, with what the levels above leave.
-
-    Where the first job of a level that does not start has no room, servers are reserved for it, on which it has room
-    first. Jobs of lower levels may use them if they have ended by then almost surely. From the last of `most`
-    questions on, all levels are decided together.
-    """
-    first = np.flatnonzero(np.diff(view.level, prepend=np.nan))[:most]
-    if len(first) <= 1:
-        return propose(view)
-    free, parts, reservations = view.free.copy(), list[Placing](), Reservations(view)
-    for begin, end in pairwise([*first.tolist(), len(view.records)]):
-        chosen = np.arange(begin, end)
-        part = reservations.respected(view.only(chosen, free))
-        placing = spread_out(part, propose(part))
+    def _checked(self, part: View) -> Placing:
+        """What the policy decides about a part of the view, which the next part has to get along with."""
+        placing = spread_out(part, self.policy.propose(part))
         if broken := violations(part, placing):
             raise InfeasibleDecision(str(broken[0]))
-        _take(free, view, parts, chosen, placing, part)
-        if end < len(view.records):
-            reservations.starts(part, placing)
-            waiting = np.setdiff1d(np.arange(len(chosen)), placing.job)
-            if len(waiting):
-                reservations.reserve(part, int(waiting[0]), free)
-    return Placing.joined(parts)
-
-
-def in_order(view: View) -> Placing:
-    """What the fallback policy starts."""
-    return level_by_level(view, placed_in_order, IN_ORDER)
-
-
-def _take(free: Ints, view: View, parts: list[Placing], chosen: Ints, placing: Placing, part: View) -> None:
-    """Add a placing of some jobs of a view to those of the others, and take its places."""
-    np.subtract.at(free, placing.server, placing.count[:, None] * part.gangs.demand[placing.role])
-    parts.append(view.whole(chosen, placing))
+        return placing
