@@ -43,9 +43,8 @@ def play(
         _handle(dispatcher, cluster, played, event, event.time, lenient)
     now = last = -math.inf
     while True:
-        limit = min(dispatcher.state.must_end.values(), default=math.inf)
         next_event = coming[0].time if coming else math.inf
-        now = max(now, min(next_event, cluster.next_end, limit, dispatcher.next_look))
+        now = max(now, min(next_event, cluster.next_end, dispatcher.state.table.next_limit, dispatcher.next_look))
         if now == math.inf:
             now = min(_patience_ends(dispatcher, last), _tried_again(dispatcher, last))
         if now > until or now == math.inf:

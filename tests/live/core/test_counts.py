@@ -27,7 +27,7 @@ def check(state: State) -> None:
     ends = [record.server.until for record in state.servers.values()]
     assert state.until.tolist() == [float("inf") if end is None else end for end in ends]
     assert state.table.oldest == min(waits, default=float("inf"))
-    assert len(state.learned) == len({cell[:2] for cell in state.learned._cells})
+    assert len(state.learned) == len({cell[:2] for cell in state.learned._row})
 
 
 @examples(60)

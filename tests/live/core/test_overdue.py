@@ -36,9 +36,10 @@ def test_the_speed_is_what_is_expected_of_one_that_is_still_running(times: float
     below = -math.log(max(STEP ** int(math.log(times * 1.0001, STEP)), 1.0))
     grid = np.linspace(below - 12.0 * spread, below, 200_001)
     density = np.exp(-0.5 * (grid / spread) ** 2 + 0.5 * (below / spread) ** 2)
-    (type_, servers, speed), *_ = told
-    assert (type_, servers) == ("t", (record.places[0].server,))
-    assert speed == pytest.approx((grid * density).sum() / density.sum(), rel=1e-3)
+    assert told is not None
+    assert (told.types, told.type.tolist()) == (["t"], [0])
+    assert told.server.tolist() == [made.state.servers[record.places[0].server].index]
+    assert told.speed[0] == pytest.approx((grid * density).sum() / density.sum(), rel=1e-3)
     assert key
 
 
@@ -61,9 +62,10 @@ def test_jobs_that_wait_for_their_engine_or_do_not_tell_their_work_say_nothing()
     begin(made, 0.0, job("stated", work=10.0), job("unstated"), job("untyped", type=UNTYPED, work=10.0))
     table, learned, seconds, elapsed = made.state.table, made.state.learned, np.full(3, 10.0), np.full(3, 50.0)
     _, told = overdue_runs(table, learned, table.running, seconds, elapsed)
-    assert [type_ for type_, *_ in told] == ["t"]
+    assert told is not None
+    assert [told.types[kind] for kind in told.type] == ["t"]
     starting = replace(table.running, started=np.zeros(3, dtype=bool))
-    assert overdue_runs(table, learned, starting, seconds, elapsed) == ((), [])
+    assert overdue_runs(table, learned, starting, seconds, elapsed) == (b"", None)
 
 
 def test_what_is_known_well_is_not_doubted() -> None:
@@ -74,4 +76,4 @@ def test_what_is_known_well_is_not_doubted() -> None:
             made.handle(Finished(100.0 * i + 10.0, name, 1))
     begin(made, 5000.0, *(job(f"x{n}", work=10.0) for n in range(4)))
     table, seconds, elapsed = made.state.table, np.full(4, 10.0), np.full(4, 11.5)
-    assert overdue_runs(table, made.state.learned, table.running, seconds, elapsed) == ((), [])
+    assert overdue_runs(table, made.state.learned, table.running, seconds, elapsed) == (b"", None)

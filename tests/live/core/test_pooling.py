@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.kernels.effects import NONE, fit_effects
+from berth.live.core.cells import Runs
 from berth.live.core.classes import classes_of
 from berth.live.core.events import Finished, ServerJoined
 from berth.live.core.jobs import Job, Role, Server
 from berth.live.core.records import ServerRecord
+from berth.live.core.shapes import own_copy
 from berth.live.core.speeds import Learned
 from tests.harness.examples import examples
 from tests.live.core.builders import begin, dispatcher, job, places
@@ -40,14 +42,14 @@ def test_effects_are_the_best_linear_prediction(seed: int) -> None:
     rng = np.random.default_rng(seed)
     cells, sizes = int(rng.integers(1, 12)), [1, 3, 4]
     first = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    group = np.stack([first[i] + rng.integers(0, size, cells) for i, size in enumerate(sizes)], axis=1)
+    group = np.stack([rng.integers(0, size, cells) for size in sizes], axis=1)
     group[rng.random((cells, 3)) < 0.2] = NONE
     weight, mean = rng.uniform(0.5, 5.0, cells), rng.standard_normal(cells)
     variance, noise = rng.uniform(0.2, 2.0, 3), 0.5
     effect, seen = fit_effects(group, first, weight, mean, noise, variance.copy(), math.inf, 3000)
     design = np.zeros((cells, first[-1]))
     for i in range(cells):
-        design[i, group[i][group[i] != NONE]] = 1.0
+        design[i, (first[:-1] + group[i])[group[i] != NONE]] = 1.0
     prior = np.diag(noise / np.repeat(variance, sizes))
     exact = np.linalg.solve(design.T @ (weight[:, None] * design) + prior, design.T @ (weight * mean))
     np.testing.assert_allclose(effect, exact, atol=1e-6)
@@ -189,3 +191,51 @@ def test_what_is_known_of_a_class_stays_when_its_servers_get_another_label(loade
         servers[name] = ServerRecord(Server(name, {"cpu": 1000}, {**record.server.labels, "rack": "r1"}), record.index)
     learned.servers_changed()
     assert learned.speeds("t") == pytest.approx(before, rel=0.01)
+
+
+def drawn(seed: int, runs: int) -> tuple[Learned, np.random.Generator]:
+    """What is learned of some runs of four types on five servers of two classes, alone and spread."""
+    rng, names = np.random.default_rng(seed), ("a1", "a2", "b1", "b2", "b3")
+    learned = Learned(table(*names))
+    for _ in range(runs):
+        where = rng.choice(names, int(rng.integers(1, 4)), replace=False).tolist()
+        run(learned, ("x", "p/y", "p/z", "p/q/w")[int(rng.integers(4))], where, float(rng.uniform(0.3, 2.0)))
+    return learned, rng
+
+
+@examples(30)
+@given(st.integers(0, 10_000), st.integers(0, 80))
+def test_columns_and_single_speeds_agree(seed: int, runs: int) -> None:
+    learned, rng = drawn(seed, runs)
+    for type_ in ("x", "p/z"):
+        learned.outlook(type_)  # and then another run is seen
+    run(learned, "x", str(rng.choice(list(learned.servers))), 0.7)
+    for type_ in ("x", "p/z", "p/q/w", "never/ran"):
+        known = [learned.speed(type_, server) for server in learned.servers]
+        mean, spread, deviation = learned.outlook(type_)
+        assert mean == pytest.approx([speed.mean for speed in known], rel=1e-12)
+        assert spread == pytest.approx([speed.spread for speed in known], rel=1e-12)
+        assert deviation == pytest.approx([speed.deviation for speed in known], rel=1e-12)
+        assert learned.speeds(type_) == pytest.approx(mean, rel=1e-12)
+        assert learned.means(type_) == pytest.approx(np.log(mean), abs=1e-12)
+
+
+@examples(30)
+@given(st.integers(0, 10_000), st.integers(0, 80), st.integers(1, 6))
+def test_supposed_runs_count_as_if_they_were_added_one_by_one(seed: int, runs: int, supposed: int) -> None:
+    learned, rng = drawn(seed, runs)
+    servers, types = list(learned.servers), ["x", "new"]
+    places = [rng.integers(0, len(servers), int(rng.integers(1, 4))) for _ in range(supposed)]
+    start, type_ = np.cumsum([0, *map(len, places)]), rng.integers(0, 2, supposed)
+    given_ = Runs(types, type_, start, np.concatenate(places), rng.standard_normal(supposed))
+    before = learned.dump()
+    made, plain = learned.supposing(given_), own_copy(learned)
+    for number, there in enumerate(places):
+        where = list(dict.fromkeys(servers[row] for row in there))
+        credited = learned._credited(types[type_[number]], where)
+        for server in credited:
+            cell = types[type_[number]], server, len(where) > 1
+            plain._add_to(cell, float(given_.speed[number]), 1.0 / len(credited), 0, 0)
+    plain._fit()
+    assert made.dump() == plain.dump()
+    assert learned.dump() == before

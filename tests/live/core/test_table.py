@@ -90,6 +90,14 @@ def check_running(state: State) -> None:
         assert running.amount[row].tolist() == [place.count * demand.get(name, 0) for name in state.resources]
     assert running.began.tolist() == [r.since if r.started is None else r.started for r in records]
     assert running.started.tolist() == [r.started is not None for r in records]
+    limited = {
+        record.job.id: record.started + record.job.limit
+        for record in records
+        if record.phase == "running" and record.started is not None and record.job.limit and not record.job.origin
+    }
+    assert table.next_limit == min(limited.values(), default=math.inf)
+    for time in (-math.inf, *limited.values()):
+        assert {r.job.id for r in table.over_limit(time)} == {name for name, ends in limited.items() if ends <= time}
     used = state.taken.copy()
     np.add.at(used, running.server, running.amount)
     assert used.tolist() == state.used.tolist()

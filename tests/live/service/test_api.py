@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from berth.errors import InvalidInput
+from berth.files.quantities import parse_duration
+from berth.live.core import specs
 from berth.live.service.middleware import RateLimit
 from berth.live.service.serving import Address, service
 from berth.live.service.settings import ServiceSettings
@@ -86,6 +89,24 @@ def test_many_are_accepted_all_or_none(tmp_path: Path) -> None:
         assert seen == ids[::-1]
 
     with_service(tmp_path, use)
+
+
+def test_many_jobs_are_checked_beside_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked_in = set[int]()
+
+    def noted(value: object, key: str) -> float:
+        checked_in.add(threading.get_ident())
+        return parse_duration(value, key)
+
+    monkeypatch.setattr(specs, "parse_duration", noted)
+
+    async def use(client: httpx.AsyncClient) -> None:
+        answer = await client.post("/v1/jobs", json=[{**JOB, "limit": "5m"}] * 100)
+        assert len(answer.json()["jobs"]) == 100
+
+    with_service(tmp_path, use)
+    assert checked_in
+    assert threading.get_ident() not in checked_in
 
 
 def test_the_same_key_is_accepted_once(tmp_path: Path) -> None:

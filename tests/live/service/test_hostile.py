@@ -130,6 +130,7 @@ def test_the_field_that_is_wrong_is_named(live: Live) -> None:
     for body, field in (
         (b'{"tasks": 0}', "body.tasks"),
         (b'[{"tasks": 1}, {"needs": {"a": 1}}]', "body.1.needs.a"),
+        (b'[%s, {"needs": {"a": 1}}]' % b", ".join([b'{"tasks": 1}'] * 60), "body.60.needs.a"),
         (b'{"resources": {"cpu": "many"}}', "body.resources.cpu"),
         (b"[]", "body"),
     ):

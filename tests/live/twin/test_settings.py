@@ -8,6 +8,7 @@ import pytest
 
 from berth.cli import main
 from berth.errors import BerthError, InvalidInput
+from berth.lab.run import cells
 from berth.live.core.jobs import Server
 from berth.live.twin.runs import Runner, run
 from berth.live.twin.settings import read_rehearsal
@@ -161,6 +162,30 @@ def test_the_command_prints_a_table_and_goes_on_where_it_was(
     assert (out / "plots" / "turnaround.png").is_file()
     assert main(["rehearse", str(path), "--seeds", "2", "--workers", "1", "--out", str(out), "-q", "-o", "json"]) == 0
     assert {file: file.stat().st_mtime_ns for file in (out / "cells").iterdir()} == cells
+
+
+def test_runs_of_other_jobs_or_another_version_are_not_continued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, out = tmp_path / "small.yaml", tmp_path / "out"
+    path.write_text(
+        "servers: [{name: a, count: 2, capacity: {cpu: 1}, labels: {class: a}}]\n"
+        "trace: {file: small.csv, types: {others: {a: 1}}, luck: 0, jobs: 5}\npolicies: [best-fit]\n"
+    )
+    (tmp_path / "small.csv").write_text(SMALL)
+
+    def new() -> int:
+        before = {*out.glob("cells/*")}
+        assert main(["rehearse", str(path), "--seeds", "1", "--workers", "1", "--out", str(out), "-q"]) == 0
+        return len({*out.glob("cells/*")} - before)
+
+    every = new()
+    assert every > 0
+    assert new() == 0
+    (tmp_path / "small.csv").write_text(SMALL.replace(",60,", ",61,"))
+    assert new() == every
+    monkeypatch.setattr(cells, "code_hash", lambda *more, family=None: f"another version of {more}")
+    assert new() == every
 
 
 def test_refused_decisions_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

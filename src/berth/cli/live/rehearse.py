@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from berth.live.core.jobs import Server
     from berth.live.twin.rehearse import Rehearsal, Row
     from berth.live.twin.runs import Run
+    from berth.live.twin.streams import Gang
     from berth.statistics import Estimate
 
 __all__ = ["played", "rehearse_command", "table_of"]
@@ -99,11 +100,12 @@ def _servers(url: str | None) -> list[Server]:
     ]
 
 
-def _key(settings: Any, runner: str, seed: int) -> str:
-    """The name of a run: a hash of all that its numbers depend on."""
+def _key(settings: Any, runner: str, seed: int, gangs: Sequence[Gang]) -> str:
+    """The name of a run: a hash of all that its numbers depend on; the file of a trace may have other jobs now."""
     from berth.lab.run.cells import code_hash
 
-    parts = [settings, runner, seed, code_hash("live")]
+    jobs = hashlib.sha256(repr([*gangs]).encode()).hexdigest()
+    parts = [settings, runner, seed, jobs, code_hash("live")]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
 
 
@@ -120,18 +122,20 @@ def played(
     from berth.live.twin.rehearse import rehearse
     from berth.live.twin.runs import Run
 
-    keys = {(str(one), seed): _key(settings, str(one), seed) for one in plan.all for seed in plan.seeds}
+    keys = {}
+    for seed in plan.seeds if directory is not None else ():
+        gangs = plan.stream.gangs(seed)
+        keys.update({(str(one), seed): _key(settings, str(one), seed, gangs) for one in plan.all})
     kept = {}
     for name, key in keys.items():
-        if directory is None:
-            break
+        assert directory is not None
         path = directory.path / "cells" / f"{key}.parquet"
         if path.is_file():
             try:
                 kept[name] = Run.of(pl.read_parquet(path))
             except Exception:  # whatever a damaged file makes the reader raise, the run counts as not there
                 continue
-    count = len(keys), len(kept)
+    count = len(plan.all) * len(plan.seeds), len(kept)
 
     def done(made: Run) -> None:
         if directory is not None:

@@ -28,7 +28,7 @@ from berth.lab.run.cells import Work
 from berth.lab.run.plans import Interrupted, Progress, worker_count
 from berth.lab.run.processes import Failure, leave_if_imported_by_worker, run_cells
 from berth.lab.run.store import ResultDirectory, now, opened, versions
-from berth.lab.run.sweep import KIND, Point, SweepPlan, alike, at_point, points_of, sweep_mistakes
+from berth.lab.run.sweep import KIND, Point, SweepPlan, at_point, points_of, sweep_mistakes, swept_frame
 from berth.lab.show.sweeps import Measure, SweepLine, SweepTable, write_sweep_report
 from berth.lab.show.tables import LINES, as_table
 from berth.lab.show.traces import spoken_time
@@ -67,15 +67,9 @@ class ReplaySweep:
 
     def frame(self) -> pl.DataFrame:
         """A row for each point and policy: the swept keys, then all numbers."""
-        import polars as pl
-
-        lines = [(point, _flat(row)) for point in self.points for row in self.rows.get(point.number, ())]
-        columns: dict[str, list[Any]] = {"point": [point.number for point, _ in lines]}
-        results = dict.fromkeys(name for _, row in lines for name in row)
-        for key in self.keys:
-            columns[f"swept_{key}" if key in results else key] = alike([point.changes.get(key) for point, _ in lines])
-        columns.update((name, [row.get(name) for _, row in lines]) for name in results)
-        return pl.DataFrame(columns, strict=False)
+        return swept_frame(
+            self.points, self.keys, {number: [_flat(row) for row in rows] for number, rows in self.rows.items()}
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """The sweep as a dictionary, for JSON."""

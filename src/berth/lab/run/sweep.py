@@ -39,12 +39,12 @@ __all__ = [
     "Sweep",
     "SweepFile",
     "SweepPlan",
-    "alike",
     "at_point",
     "load_sweep",
     "points_of",
     "sweep",
     "sweep_mistakes",
+    "swept_frame",
 ]
 
 KIND = "berth sweep"
@@ -166,17 +166,9 @@ class Sweep:
 
     def frame(self) -> pl.DataFrame:
         """A row for each point, information setting and policy: the swept keys, then all numbers."""
-        import polars as pl
-
-        lines = [(point, row.flat()) for point in self.points for row in self.rows.get(point.number, ())]
-        columns: dict[str, list[Any]] = {"point": [point.number for point, _ in lines]}
-        results = dict.fromkeys(name for _, row in lines for name in row)
-        for key in self.keys:
-            # a scenario's key may share its name with a result, as `overhead` does
-            name = f"swept_{key}" if key in results else key
-            columns[name] = alike([point.changes.get(key) for point, _ in lines])
-        columns.update((name, [row.get(name) for _, row in lines]) for name in results)
-        return pl.DataFrame(columns)
+        return swept_frame(
+            self.points, self.keys, {number: [row.flat() for row in rows] for number, rows in self.rows.items()}
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """The sweep as a dictionary, for JSON."""
@@ -196,7 +188,23 @@ class Sweep:
         }
 
 
-def alike(values: list[Any]) -> list[Any]:
+def swept_frame(
+    points: Sequence[Point], keys: Sequence[str], rows: Mapping[int, Sequence[Mapping[str, Any]]]
+) -> pl.DataFrame:
+    """A line for each row of each point: the number of the point, the swept keys, then all numbers of the row."""
+    import polars as pl
+
+    lines = [(point, row) for point in points for row in rows.get(point.number, ())]
+    columns: dict[str, list[Any]] = {"point": [point.number for point, _ in lines]}
+    results = dict.fromkeys(name for _, row in lines for name in row)
+    for key in keys:
+        # a scenario's key may share its name with a result, as `overhead` does
+        columns[f"swept_{key}" if key in results else key] = _alike([point.changes.get(key) for point, _ in lines])
+    columns.update((name, [row.get(name) for _, row in lines]) for name in results)
+    return pl.DataFrame(columns, strict=False)
+
+
+def _alike(values: list[Any]) -> list[Any]:
     """Values of one column: unchanged if all are numbers, texts or booleans; else as texts."""
     kinds = {float if type(value) is int else type(value) for value in values if value is not None}
     if len(kinds) <= 1 and kinds <= {float, str, bool}:

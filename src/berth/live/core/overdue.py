@@ -10,13 +10,13 @@ Axes: n running jobs.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
+from berth.live.core.cells import Runs
 from berth.live.core.jobs import UNTYPED
+from berth.live.core.runtimes import works
 from berth.live.core.speeds import EVERY, Learned
 from berth.live.core.table import JobTable, Running
 from berth.model import Floats
@@ -27,32 +27,39 @@ TELLING = 0.1
 """A run is counted where the logarithm of the expected speed changes at least by this."""
 STEP = 1.2
 """A run that is counted is looked at again when it has run this times as long."""
-Told = tuple[str, tuple[str, ...], float]
 
 
 def overdue_runs(
     table: JobTable, learned: Learned, running: Running, seconds: Floats, elapsed: Floats
-) -> tuple[object, list[Told]]:
-    """Runs to be counted: a key that changes when they do, and type, servers and expected logarithm of speed of each.
+) -> tuple[bytes, Runs | None]:
+    """Runs to be counted, with the speeds that are expected of them, and a key that changes when they do.
 
     `seconds` (n,) is how long each running job was expected to take, `elapsed` (n,) how long it has run.
     """
     late = np.flatnonzero((elapsed > seconds) & _tells(table, learned, running))
-    if len(late) * EVERY < learned.runs:
-        return (), []
-    key, told = list[tuple[str, int, int]](), list[Told]()
-    for i, record in zip(late.tolist(), table.records(running.rows[late]), strict=True):
-        places = tuple(dict.fromkeys(place.server for place in record.places))
-        step = int(math.log(elapsed[i] / seconds[i], STEP))
-        passed = max(STEP**step * seconds[i], seconds[i])
-        known = min((learned.speed(record.job.type, server) for server in places), key=lambda speed: speed.mean)
-        mean = math.log(learned.work(record.job) / seconds[i])
-        below = math.log(seconds[i] / passed) / known.spread
-        less = known.spread * math.exp(-0.5 * below**2 - float(log_ndtr(below))) / math.sqrt(2.0 * math.pi)
-        if less * (1.0 - known.deviation**2 / known.spread**2) >= TELLING:
-            key.append((record.job.id, record.attempt, step))
-            told.append((record.job.type, places, mean - less))
-    return tuple(key), told
+    if not len(late) or len(late) * EVERY < learned.runs:
+        return b"", None
+    seconds, elapsed, runs = seconds[late], elapsed[late], running.only(late)
+    types, kind = table.types(runs.rows)
+    outlook = np.array([learned.outlook(type_) for type_ in types])
+    spread, deviation = _of_slowest(runs, *np.moveaxis(outlook, 1, 0)[:, kind[runs.job], runs.server])
+    step = np.floor(np.log(elapsed / seconds) / np.log(STEP))
+    below = np.log(seconds / np.maximum(STEP**step * seconds, seconds)) / spread
+    less = spread * np.exp(-0.5 * below**2 - log_ndtr(below)) / np.sqrt(2.0 * np.pi)
+    told = np.flatnonzero(less * (1.0 - deviation**2 / spread**2) >= TELLING)
+    if not len(told):
+        return b"", None
+    counted, mean = runs.only(told), np.log(works(table, runs.rows, learned) / seconds)
+    key = np.stack([table.number(counted.rows), counted.began, step[told]]).tobytes()
+    return key, Runs(types, kind[told], counted.start, counted.server, (mean - less)[told])
+
+
+def _of_slowest(runs: Running, mean: Floats, *others: Floats) -> list[Floats]:
+    """Of each run what is known (p,) of its slowest server, the first of those with the least mean."""
+    begin = runs.start[:-1]
+    least = np.flatnonzero(mean == np.repeat(np.minimum.reduceat(mean, begin), runs.places))
+    slowest = least[np.searchsorted(least, begin)]
+    return [other[slowest] for other in others]
 
 
 def _tells(table: JobTable, learned: Learned, running: Running) -> NDArray[np.bool_]:

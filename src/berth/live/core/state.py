@@ -80,8 +80,6 @@ class State(Holdings):
         """How many of them are of each queue and phase."""
         self.table = JobTable()
         """The same jobs as columns, and their places."""
-        self.must_end: dict[str, float] = {}
-        """When running jobs reach their time limits; the engine enforces those of jobs submitted to it directly."""
         self.reserved: dict[str, str] = {}
         """Reserved servers, each with the job it is reserved for."""
         self.learned = Learned(self.servers, learn_by)
@@ -210,7 +208,6 @@ class State(Holdings):
             self.prepare_step(seconds)
         self.jobs = self._moved[1]
         self.table.move(seconds, self.jobs)
-        self.must_end = {job: ends + seconds for job, ends in self.must_end.items()}
         self._usage = {team: (value, then + seconds) for team, (value, then) in self._usage.items()}
         self.foresight.move(seconds)
         self.refusals.move(seconds)
@@ -318,7 +315,7 @@ class State(Holdings):
 
     def overdue(self, time: float) -> tuple[Overran, ...]:
         """Attempts that have reached their time limits."""
-        return tuple(Overran(time, job, self.jobs[job].attempt) for job, ends in self.must_end.items() if ends <= time)
+        return tuple(Overran(time, record.job.id, record.attempt) for record in self.table.over_limit(time))
 
     def _ended(self, event: Finished | Failed) -> Handled:
         record = self._attempt(event.job, event.attempt)
@@ -403,10 +400,6 @@ class State(Holdings):
         self._count(record, 1)
         self.jobs[record.job.id] = record
         self.table.put(record)
-        if record.phase == "running" and record.job.limit and not record.job.origin and record.started is not None:
-            self.must_end[record.job.id] = record.started + record.job.limit
-        else:
-            self.must_end.pop(record.job.id, None)
         return record
 
     def hold(self, record: JobRecord, sign: int) -> None:
@@ -428,7 +421,6 @@ class State(Holdings):
     def _gone(self, record: JobRecord) -> Handled:
         self._count(self.jobs.pop(record.job.id), -1)
         self.table.drop(record.job.id)
-        self.must_end.pop(record.job.id, None)
         self.foresight.forget(record.job.id)
         self.reserved = {server: job for server, job in self.reserved.items() if job != record.job.id}
         return Handled(changed=(record,))

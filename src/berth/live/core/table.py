@@ -136,7 +136,7 @@ class JobTable:
             setattr(self, f"_{name}", np.zeros(0, dtype=np.int64))
         for name in REAL:
             setattr(self, f"_{name}", np.zeros(0))
-        self._waits, self._started = np.zeros(0, dtype=bool), np.zeros(0, dtype=bool)
+        self._waits, self._started, self._limited = (np.zeros(0, dtype=bool) for _ in range(3))
         self._waiting = 0
         self._server, self._role, self._count = (np.zeros(0, dtype=np.int64) for _ in range(3))
         self._size = self._held = 0
@@ -162,6 +162,8 @@ class JobTable:
         self._waiting += int(waits) - int(self._waits[row])
         self._records[row], self._waits[row] = record, waits
         self._started[row] = record.started is not None
+        # the engine itself ends jobs that were submitted to it directly
+        self._limited[row] = record.phase == "running" and self._started[row] and not record.job.origin
         self._began[row] = record.since if record.started is None else record.started
         self._running = None
 
@@ -170,7 +172,7 @@ class JobTable:
         row = self._free.pop() if self._free else len(self._records)
         if row == len(self._records):
             self._records.append(None)
-            for name in (*WHOLE, *REAL, "waits", "started"):
+            for name in (*WHOLE, *REAL, "waits", "started", "limited"):
                 setattr(self, f"_{name}", longer(getattr(self, f"_{name}"), row + 1))
         self._row[job.id] = row
         for field, names in self.names.items():
@@ -187,7 +189,7 @@ class JobTable:
         if row is not None:
             self._give_back(row)
             self._waiting -= int(self._waits[row])
-            self._records[row], self._waits[row] = None, False
+            self._records[row], self._waits[row], self._limited[row] = None, False, False
             self._free.append(row)
             self.shapes.release(int(self._shape[row]))
             for field, names in self.names.items():
@@ -298,6 +300,17 @@ class JobTable:
             at = start, self._server[place], self._count[place], amount
             self._running = Running(rows, self._began[rows], self._started[rows], *at)
         return self._running
+
+    @property
+    def next_limit(self) -> float:
+        """When the next running job reaches its time limit; infinity if none has one."""
+        rows = np.flatnonzero(self._limited)
+        return float((self._began[rows] + self._limit[rows]).min(initial=np.inf))
+
+    def over_limit(self, time: float) -> tuple[JobRecord, ...]:
+        """The running jobs that have reached their time limits, in the order of submission."""
+        rows = np.flatnonzero(self._limited)
+        return self.records(self.earliest_first(rows[self._began[rows] + self._limit[rows] <= time]))
 
     def _where(self, rows: Ints) -> tuple[Ints, Ints]:
         """Where the places of jobs begin if they are one after another (n,), and the rows of places."""

@@ -15,7 +15,6 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, FastAPI, Header, Query, Request, Response
 from fastapi.responses import HTMLResponse, StreamingResponse
-from pydantic import Discriminator, Field, Tag
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -26,15 +25,16 @@ from berth.live.core import FALLBACK, LIVE
 from berth.live.core.events import write_event
 from berth.live.core.reasons import out_of_reach, queue_page
 from berth.live.core.records import JobRecord, Phase
-from berth.live.core.specs import JobSpec, sbatch_lines
+from berth.live.core.specs import sbatch_lines
 from berth.live.engines import EngineError, NoLogs
 from berth.live.service.api_page import api_page
 from berth.live.service.authenticator import Allow, Authenticator, Name, check_ceilings, known_job
+from berth.live.service.bodies import OneOrMany, read_specs
 from berth.live.service.history import History
 from berth.live.service.insight import explaining_routes, trying_routes
 from berth.live.service.metrics import Metrics
 from berth.live.service.middleware import Limits, RateLimit, SameOrigin
-from berth.live.service.problems import PROBLEM, SHAPES, Refused, answer_problems
+from berth.live.service.problems import PROBLEM, Refused, answer_problems
 from berth.live.service.scheduler import Conflict, Scheduler, aside, fresh_ids
 from berth.live.service.settings import QueuesSpec
 from berth.live.service.tokens import Caller, Visibility
@@ -65,8 +65,6 @@ __all__ = ["create_app"]
 PAGES = Folder(__file__).parent / "dashboard"
 LARGEST = 8 * 2**20
 """The most bytes of a request."""
-BATCH = 10_000
-"""The most jobs of a request."""
 RATE, BURST = 2000.0, 4000
 """The most requests of one client: a second, and in a burst."""
 WARNINGS = 20
@@ -74,11 +72,6 @@ WARNINGS = 20
 ALIVE = 15.0
 """Seconds after which a quiet event stream sends a keep-alive comment."""
 
-ONE, MANY = SHAPES
-OneOrMany = Annotated[
-    Annotated[JobSpec, Tag(ONE)] | Annotated[list[JobSpec], Field(min_length=1, max_length=BATCH), Tag(MANY)],
-    Discriminator(lambda given: MANY if isinstance(given, list) else ONE),
-]
 Filter = Annotated[str | None, Query(pattern=NAME)]
 Type = Annotated[str | None, Query(pattern=TYPE, max_length=128)]
 After = Annotated[int | None, Query(ge=0, le=2**62)]
@@ -213,7 +206,7 @@ def _jobs(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
         idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
     ) -> Any:
         """Submit one or several jobs: all are accepted or none. Accepted jobs are durable."""
-        given = specs if isinstance(specs, list) else [specs]
+        given = await read_specs(specs)
         ids = fresh_ids(len(given), idempotency_key, caller.user)
         named = list(zip(given, ids, strict=True))
         jobs = await aside(len(given), lambda: [spec.job(spec.name or made, caller.user) for spec, made in named])

@@ -25,11 +25,11 @@ from berth.live.core.events import ClockStepped, Command, Event, Failed, Finishe
 from berth.live.core.shapes import own_copy
 from berth.live.engines.clock import Clock
 from berth.live.service.reconcile import is_news, outstanding
-from berth.live.service.rounds import Round, Submission, in_parts, look_up
+from berth.live.service.rounds import Request, Round, Submission, Unsettled, in_parts, look_up
 from berth.live.service.settings import ServiceSettings
 from berth.live.service.store import Store, StoreError, packed
 
-__all__ = ["FIRST_WAIT", "LONGEST_WAIT", "Closed", "JournalLoop", "Journaled", "Unsettled"]
+__all__ = ["FIRST_WAIT", "LONGEST_WAIT", "Closed", "JournalLoop", "Journaled"]
 
 ROUND = 1_000
 """The most requests and events in a round."""
@@ -58,44 +58,12 @@ class Closed(BerthError):
     """The scheduler accepts no more requests."""
 
 
-class Unsettled(StoreError):
-    """The store did not answer in time, and the change may still be written."""
-
-
 @dataclass(frozen=True)
 class Journaled:
     """An event and its number in the journal."""
 
     seq: int
     event: Event
-
-
-@dataclass(eq=False)
-class _Request:
-    """An action for a round, the client that waits for it, and what it needs from the store.
-
-    A `patient` request waits for the store without a time limit. `noted` says that the state has changed, so the
-    change will be written as soon as the store can be written again.
-    """
-
-    run: Callable[[Round], Any]
-    """What it does, as a whole or in steps (a generator)."""
-    answer: asyncio.Future[Any]
-    submission: Submission | None = None
-    job: str | None = None
-    patient: bool = False
-    noted: bool = False
-
-    def refuse(self, error: BerthError) -> None:
-        """Answer with an error, unless it has an answer."""
-        if not self.answer.done():
-            self.answer.set_exception(error)
-
-    @property
-    def unsettled(self) -> bool:
-        """Whether the client was refused after the state had changed."""
-        answer = self.answer
-        return answer.done() and not answer.cancelled() and isinstance(answer.exception(), Unsettled)
 
 
 class JournalLoop:
@@ -118,8 +86,8 @@ class JournalLoop:
         self.queues_changed: Callable[[], None] = lambda: None
         """Called when queues have changed."""
         self._settings, self._store, self._dispatcher, self._clock = settings, store, dispatcher, clock
-        self._inbox: deque[_Request | Event] = deque()
-        self._taken: Sequence[_Request] = ()
+        self._inbox: deque[Request | Event] = deque()
+        self._taken: Sequence[Request] = ()
         self._wake, self._published = asyncio.Event(), asyncio.Event()
         self._recent: deque[Journaled] = deque(maxlen=RECENT)
         self._closing, self._changed = False, True
@@ -167,7 +135,7 @@ class JournalLoop:
         if self.stuck and not patient:
             raise StoreError(f"{self.trouble}; nothing was changed")
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._inbox.append(_Request(run, answer, submission, job, patient))
+        self._inbox.append(Request(run, answer, submission, job, patient))
         self._wake.set()
         return await answer
 
@@ -249,7 +217,7 @@ class JournalLoop:
         finally:
             self._closing = True
             for item in (*self._taken, *self._inbox):
-                if isinstance(item, _Request):
+                if isinstance(item, Request):
                     item.refuse(Closed("the scheduler has stopped; it is not known whether this was done"))
             self._publish()
 
@@ -283,8 +251,8 @@ class JournalLoop:
     def _now(self) -> float:
         return max(self._clock(), self._dispatcher.state.time)
 
-    async def _round(self, items: Sequence[_Request | Event]) -> None:
-        requests = self._taken = [item for item in items if isinstance(item, _Request)]
+    async def _round(self, items: Sequence[Request | Event]) -> None:
+        requests = self._taken = [item for item in items if isinstance(item, Request)]
         submissions = [request.submission for request in requests if request.submission is not None]
         ids = [request.job for request in requests if request.job is not None]
         lookup = None
@@ -293,7 +261,7 @@ class JournalLoop:
         round_ = Round(self._dispatcher, self.seq + 1, self._now(), lookup)
         answers: list[Callable[[], None]] = []
         for item in items:
-            if isinstance(item, _Request):
+            if isinstance(item, Request):
                 if not item.answer.done():  # else it was refused, or the client has gone: it must not be done
                     answers.append(await self._answered(item, round_))
             elif is_news(self._dispatcher.state, item):
@@ -310,7 +278,7 @@ class JournalLoop:
         self._taken = ()
         await self._undo(requests)
 
-    async def _answered(self, request: _Request, round_: Round) -> Callable[[], None]:
+    async def _answered(self, request: Request, round_: Round) -> Callable[[], None]:
         """Run a request; how to answer it once the round is written. A request that raises must change nothing."""
         before = len(round_.batch.events)
         try:
@@ -343,7 +311,7 @@ class JournalLoop:
             await asyncio.sleep(0)
             self._turned = time.monotonic()
 
-    async def _undo(self, requests: Sequence[_Request]) -> None:
+    async def _undo(self, requests: Sequence[Request]) -> None:
         """Cancel jobs that were written after their client got a 503, unless an idempotency key makes a retry safe."""
         given_up = [request.submission for request in requests if request.noted and request.unsettled]
         jobs = [job for one in given_up if one is not None and one.key is None for job in one.jobs]
@@ -425,7 +393,7 @@ class JournalLoop:
         """Refuse the requests that wait for the store, and new ones until it answers."""
         self.trouble = self.trouble or f"the store has not answered for {SILENT:g} s"
         self.stuck = True
-        waiting = [item for item in (*self._taken, *self._inbox) if isinstance(item, _Request) and not item.patient]
+        waiting = [item for item in (*self._taken, *self._inbox) if isinstance(item, Request) and not item.patient]
         log.error("%s; %d requests are refused", self.trouble, len(waiting))
         for request in waiting:
             if request.noted:

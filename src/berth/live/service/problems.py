@@ -15,7 +15,8 @@ from starlette.exceptions import HTTPException
 from berth.errors import BerthError, InvalidInput, UnknownName
 from berth.files.wording import plain_words
 from berth.live.service.database import StoreDamaged, StoreError
-from berth.live.service.journal_loop import Closed, Unsettled
+from berth.live.service.journal_loop import Closed
+from berth.live.service.rounds import Unsettled
 
 __all__ = ["PROBLEM", "SHAPES", "Refused", "answer_problems", "problem"]
 

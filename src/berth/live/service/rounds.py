@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import re
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError
@@ -16,9 +18,20 @@ from berth.live.core.dispatcher import Dispatcher
 from berth.live.core.events import Cancelled, Command, Decided, Event, ServerDrained, ServerResumed, Submitted
 from berth.live.core.jobs import Job
 from berth.live.core.records import JobRecord, ServerRecord
-from berth.live.service.store import Batch, Key, Store
+from berth.live.service.store import Batch, Key, Store, StoreError
 
-__all__ = ["Conflict", "Lookup", "Round", "Submission", "check_key", "digest_of", "in_parts", "look_up"]
+__all__ = [
+    "Conflict",
+    "Lookup",
+    "Request",
+    "Round",
+    "Submission",
+    "Unsettled",
+    "check_key",
+    "digest_of",
+    "in_parts",
+    "look_up",
+]
 
 STARTS = 500
 """The most starts of a decision that are noted at once."""
@@ -28,6 +41,10 @@ _JOBS = TypeAdapter(tuple[Job, ...])
 
 class Conflict(BerthError):
     """An idempotency key that was used with other content, or a job id that is taken."""
+
+
+class Unsettled(StoreError):
+    """The store did not answer in time, and the change may still be written."""
 
 
 def check_key(key: str) -> str:
@@ -89,6 +106,34 @@ def in_parts(decided: Decided) -> Iterator[Decided]:
     yield replace(decided, starts=decided.starts[:STARTS])
     for begin in range(STARTS, len(decided.starts), STARTS):
         yield replace(decided, starts=decided.starts[begin : begin + STARTS], seconds=0.0, refused=None)
+
+
+@dataclass(eq=False)
+class Request:
+    """An action for a round, the client that waits for it, and what it needs from the store.
+
+    A `patient` request waits for the store without a time limit. `noted` says that the state has changed, so the
+    change will be written as soon as the store can be written again.
+    """
+
+    run: Callable[[Round], Any]
+    """What it does, as a whole or in steps (a generator)."""
+    answer: asyncio.Future[Any]
+    submission: Submission | None = None
+    job: str | None = None
+    patient: bool = False
+    noted: bool = False
+
+    def refuse(self, error: BerthError) -> None:
+        """Answer with an error, unless it has an answer."""
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether the client was refused after the state had changed."""
+        answer = self.answer
+        return answer.done() and not answer.cancelled() and isinstance(answer.exception(), Unsettled)
 
 
 class Round:

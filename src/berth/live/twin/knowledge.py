@@ -6,16 +6,18 @@ Each part's share of what is gained is measured so, in the twin and on real clus
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from berth.errors import InvalidInput
 from berth.live.core import COMPLETION
+from berth.live.core.cells import Runs
 from berth.live.core.dispatcher import FALLBACK, Dispatcher
 from berth.live.core.drivers import Driver, make_driver
 from berth.live.core.drivers.deferral import Waits
+from berth.live.core.effects import Effects
 from berth.live.core.jobs import Job, Place, Role
 from berth.live.core.kernels import Releases
 from berth.live.core.levels import FACTORS, SERVER
@@ -37,8 +39,8 @@ class Told(Learned):
     def __init__(self, servers: Mapping[str, ServerRecord], stream: Stream, effects: Mapping[str, float]) -> None:
         super().__init__(servers)
         self._true = stream.speeds
-        self._true_effects = {(SERVER, "", name): (math.log(effect), math.inf) for name, effect in effects.items()}
-        self._effects = self._true_effects
+        log = {(SERVER, "", name): (math.log(effect), math.inf) for name, effect in effects.items()}
+        self._effects = self._true_effects = Effects.of(log)
         self._class_label = {server.name: server.labels[CLASS] for server in stream.servers}
         self._ratios: dict[str, list[float]] = {}
         for type_, class_, spread in self._true:
@@ -49,7 +51,7 @@ class Told(Learned):
     def class_of(self, server: str) -> str:
         return self._class_label.get(server, server)
 
-    def supposing(self, runs: Iterable[tuple[str, Sequence[str], float]]) -> Learned:
+    def supposing(self, runs: Runs) -> Learned:
         return self
 
     def _of_class(self, type_: str, class_: str) -> float:
@@ -75,13 +77,13 @@ class Pairs(Learned):
     def _fit(self) -> None:
         super()._fit()
         sums: dict[tuple[int, str, str], tuple[float, float]] = {}
-        for (type_, server, spread), (weight, mean, *_) in self._cells.items():
+        for (type_, server, spread), (weight, mean, _), _ in self._cells():
             keys = [(TYPE_CLASS, type_, self.class_of(server))] if not spread else [(TYPE_SPREAD, type_, "")]
             for key in keys:
                 total, runs = sums.get(key, (0.0, 0.0))
                 expected = 0.0 if not spread else sums.get((TYPE_CLASS, type_, self.class_of(server)), (0.0, 0.0))[0]
                 sums[key] = total + weight * (mean - expected), runs + weight
-        self._effects = {key: (total / (runs + 1.0), runs) for key, (total, runs) in sums.items()}
+        self._effects = Effects.of({key: (total / (runs + 1.0), runs) for key, (total, runs) in sums.items()})
 
 
 class Unlearned(Learned):
@@ -89,9 +91,9 @@ class Unlearned(Learned):
 
     def _fit(self) -> None:
         super()._fit()
-        self._effects = {}
+        self._effects = Effects.of({})
 
-    def supposing(self, runs: Iterable[tuple[str, Sequence[str], float]]) -> Learned:
+    def supposing(self, runs: Runs) -> Learned:
         return self
 
 

@@ -68,7 +68,7 @@ class Waits:
         seconds = run_times(table, running, learned)
         self._begun = learned, running, seconds
         key, told = overdue_runs(table, learned, running, seconds, elapsed(running, view.time))
-        if not told:
+        if told is None:
             return view
         if self._supposed is None or self._supposed[:3] != (learned, learned.version, key):
             self._supposed = learned, learned.version, key, learned.supposing(told)
