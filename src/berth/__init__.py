@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # the names in `_NAMES`, for type checkers
     from berth.families.allocation.utility import Utility as Utility
     from berth.families.allocation.world import AllocationWorld as AllocationWorld
     from berth.families.placement.policies.ordered import OrderedPolicy as OrderedPolicy
+    from berth.families.placement.policies.queued import InOrder as InOrder
     from berth.families.placement.problem import PlacementDecision as PlacementDecision
     from berth.families.placement.problem import PlacementOutcome as PlacementOutcome
     from berth.families.placement.problem import PlacementProblem as PlacementProblem, PlacementSlot as PlacementSlot
@@ -61,6 +62,7 @@ _NAMES = {
     "berth.families.allocation.utility": "Utility",
     "berth.families.allocation.world": "AllocationWorld",
     "berth.families.placement.policies.ordered": "OrderedPolicy",
+    "berth.families.placement.policies.queued": "InOrder",
     "berth.families.placement.problem": "PlacementDecision PlacementOutcome PlacementProblem PlacementSlot "
     "REJECT Tasks WAIT",
     "berth.families.placement.training.train": "TrainingPlan train",

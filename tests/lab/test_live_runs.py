@@ -5,9 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from berth.errors import UnsupportedProblem
+from berth.families.placement.cluster_runs import run_cluster
 from berth.families.placement.trace_world import batch_jobs
 from berth.lab.replay import ReplaySetting, replay
 from berth.lab.replay.live_runs import play_live
@@ -15,10 +19,14 @@ from berth.lab.replay.samples import Measurement, samples_of
 from berth.live.core.drivers.rules import rule_of
 from berth.registry import PolicySpec
 from berth.traces.trace import Trace
+from tests.families.placement.test_cluster_runs import Log
+from tests.families.placement.test_cluster_runs import logs as random_logs
+from tests.families.placement.test_queued import fits_alone
 from tests.frozen.logs import LOGS
 from tests.frozen.policies import QUEUE
 from tests.frozen.schedules import SETTINGS
 from tests.frozen.tables import Key, Outcome, differences, read_table, row_of
+from tests.harness.examples import examples
 
 FAST = ("fcfs:fit=first", "easy:fit=best", "conservative:fit=first", "tetris", "drf-placement", "wfp3:backfill=easy")
 
@@ -70,6 +78,22 @@ def test_short_logs_start_and_end_as_in_the_lab(log: str) -> None:
 def test_all_logs_start_and_end_as_in_the_lab(log: str) -> None:
     short = log.endswith("short")
     assert compared([key for key in keys() if key.log == log and (short or key.policy in FAST)]) == []
+
+
+FIRST = ["fcfs", "sjf", "easy", "conservative", "saf:backfill=any", "wfp3:backfill=easy", "f2:pick=committed"]
+"""Policies that compare no amounts of servers, so that rounding decides nothing."""
+
+
+@examples(60)
+@given(log=random_logs(), name=st.sampled_from(FIRST))
+def test_kernels_of_whole_logs_start_jobs_as_the_live_core_does(log: Log, name: str) -> None:
+    assume(fits_alone(log).all())  # the lab keeps jobs that never fit in its queue, the live core does not
+    policy = PolicySpec.parse(name).build(log.problem, np.random.default_rng(0))
+    kernel = run_cluster(policy, log.tasks, log.runs)
+    assert kernel is not None
+    run = play_live(log.batch, name)
+    assert run.start.tolist() == kernel.start.tolist()
+    assert run.end.tolist() == kernel.end.tolist()
 
 
 UNEQUAL: dict[str, Any] = {"machine": ["slow", "fast"], "count": [1, 1], "cpu": [2.0, 2.0], "speed": [1.0, 4.0]}

@@ -131,22 +131,22 @@ def test_estimates_are_what_policies_know() -> None:
 
 
 class LastFirst(FCFS):
-    """A queue that starts tasks in its own way, and so has no pool form."""
+    """A queue that starts tasks in its own way, and so is no rule."""
 
     def start(self, slot: PlacementSlot, pieces: Pieces, free: Free, rows: Rows) -> None:
         super().start(slot, pieces, free, rows)
 
 
 class Hasty(LastFirst):
-    """One that declares the pool form of its base class all the same."""
+    """One that declares the rule of its base class all the same."""
 
-    pool = FCFS.pool
+    queue_rule = FCFS.queue_rule
 
     def decide(self, slot: PlacementSlot, /) -> PlacementDecision:
-        raise AssertionError("a policy with a pool form is not asked")
+        raise AssertionError("a policy that is a rule is not asked")
 
 
-def test_policies_declare_their_pool_form() -> None:
+def test_policies_declare_their_rule() -> None:
     told: list[tuple[str, int, int]] = []
     names = [f"{__name__}:{kind}" for kind in ("LastFirst", "Hasty")]
     asked, pooled = (replay(trace(), [name], POOL, progress=lambda *now: told.append(now)) for name in names)

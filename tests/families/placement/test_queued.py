@@ -124,7 +124,7 @@ def gang_worlds(draw: st.DrawFn, *, exact: bool = False, devices: bool = False) 
     return PlacementWorld(problem, tasks, len(np.unique(tasks.arrival)), None, runs=runs)
 
 
-def fits_alone(world: PlacementWorld) -> Any:
+def fits_alone(world: Any) -> Any:
     """Which tasks fit on the empty cluster, with whole pieces on servers that they may use."""
     problem, tasks = world.problem, world.tasks
     capacity = problem.instance.capacity

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from berth import InOrder, replay
 from berth.files.quantities import amounts
 from berth.live.core.dispatcher import Dispatcher
 from berth.live.core.drivers.deferral import Waits
@@ -21,6 +22,7 @@ from berth.live.core.order import view_within_limits
 from berth.live.core.queues import Queues
 from berth.live.core.view import Placing, View, violations
 from berth.registry import PolicySpec
+from berth.traces.trace import Trace
 from tests.frozen.policies import QUEUE
 from tests.harness.examples import examples
 from tests.live.core.builders import begin, dispatcher, job, places, server, started
@@ -163,3 +165,22 @@ def test_owners_take_turns_by_what_their_own_jobs_hold() -> None:
     before = job("b0", user="bob"), job("a0", user="ann"), job("a1", user="ann")
     assert started(begin(made, 0.0, *before)) == ["b0", "a0", "a1"]
     assert started(begin(made, 1.0, job("a2", user="ann"), job("b1", user="bob"))) == ["b1"]
+
+
+class Widest(InOrder):
+    """The jobs with most processors first."""
+
+    rule = "-size"
+
+
+def test_a_rule_of_ones_own_decides_live_and_in_a_replay() -> None:
+    name = f"{__name__}:Widest"
+    made = dispatcher(server("n0", cpu=4), policy=name, queues=ONE_LEVEL, bare=True)
+    begin(made, 0.0, job("first", cpu=4, estimate=10.0))
+    begin(made, 1.0, job("narrow", cpu=1, estimate=10.0))
+    begin(made, 2.0, job("wide", cpu=4, estimate=10.0))
+    made.handle(Finished(10.0, "first", 1))
+    assert started(begin(made, 10.0)) == ["wide"]
+    times = {"submit_s": [0.0, 1.0, 2.0], "run_s": [10.0] * 3, "estimate_s": [10.0] * 3}
+    log = Trace.of({**times, "cpu": [4.0, 1.0, 4.0]}, {"machine": ["n0"], "count": [1.0], "cpu": [4.0]})
+    assert replay(log, [name]).jobs["start_s"].to_list() == [0.0, 20.0, 10.0]

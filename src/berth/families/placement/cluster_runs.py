@@ -21,8 +21,7 @@ from berth.families.placement.kernels.fragmenting import Counted, States
 from berth.families.placement.kernels.gathering import WHOLE, Classes, Fleet, Free, Pieces, Rows
 from berth.families.placement.kernels.pool import Pool
 from berth.families.placement.kernels.timeline import Search, Timeline
-from berth.families.placement.policies.packing import Tetris
-from berth.families.placement.policies.queued import BACKFILL, CLASSES, FITS, PoolForm, class_keys
+from berth.families.placement.policies.queued import BACKFILL, CLASSES, FITS, class_keys, log_form, sizes_of
 from berth.families.placement.pool_runs import compiled_score
 from berth.families.placement.problem import PlacementProblem, Tasks
 from berth.model import Floats, Ints
@@ -59,9 +58,7 @@ def run_cluster(policy: Any, tasks: Tasks, runs: Floats, *, typical: Classes | N
     array([0., 2.])
     """
     problem: PlacementProblem = policy.problem
-    form: PoolForm | None = policy.pool(tasks) if hasattr(policy, "pool") else None
-    if type(policy) is Tetris:
-        form = PoolForm("packed")
+    form = log_form(policy, tasks)
     reserving = form is not None and form.backfill == "conservative" and policy.fit == "first"
     if form is None or problem.launch.any() or not (reserving or form.backfill in ("packed", *BACKFILL)):
         return None
@@ -80,9 +77,7 @@ def run_cluster(policy: Any, tasks: Tasks, runs: Floats, *, typical: Classes | N
     elif score is None:
         play_queue(play, rule, backfill)
     else:
-        main = 0 if problem.devices is None else problem.devices
-        sizes = tasks.demand[:, main] * tasks.pieces
-        play_scored(play, sizes, score, form.committed, rule, backfill)
+        play_scored(play, sizes_of(problem, tasks), score, form.committed, rule, backfill)
     total, samples, _ = play.tally.sums.tolist()
     fragmentation = None if typical is None else total / max(samples, 1.0)
     return ClusterRun(play.pool.start, play.pool.start + runs / play.slowest, fragmentation)

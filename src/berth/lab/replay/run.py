@@ -18,7 +18,8 @@ from berth.errors import UnsupportedProblem
 from berth.families.placement.cluster_runs import common_classes, run_cluster
 from berth.families.placement.kernels.gathering import Fleet, Free
 from berth.families.placement.kernels.queueing import mean_fragments
-from berth.families.placement.pool_runs import run_pool
+from berth.families.placement.policies.queued import log_form
+from berth.families.placement.pool_runs import MODES, run_pool
 from berth.families.placement.problem import PlacementSlot
 from berth.families.placement.trace_world import BatchJobs, as_pool, batch_world
 from berth.lab.replay.results import THRESHOLD_SECONDS, ReplaySetting, bounded_slowdown
@@ -119,9 +120,8 @@ def _live(spec: PolicySpec, batch: BatchJobs, setting: ReplaySetting) -> tuple[F
 def _at_once(policy: Any, batch: BatchJobs) -> tuple[Floats, Floats, float | None] | None:
     """Start and end times, (N,), and the fragmentation by a kernel for whole logs; None if there is none."""
     problem, tasks, pool = batch.problem, batch.tasks, as_pool(batch)
-    pooled = getattr(policy, "pool", None)
-    form = None if pool is None or pooled is None else pooled(tasks)
-    if pool is not None and form is not None:
+    form = None if pool is None else log_form(policy, tasks)
+    if pool is not None and form is not None and form.backfill in MODES:
         start = run_pool(tasks.arrival, pool.size, pool.run, pool.estimate, pool.capacity, **form._asdict())
         return start, start + batch.runs / problem.speed[0], None
     if len(tasks) < SHORT:

@@ -9,8 +9,8 @@ from berth.families.placement.kernels.gathering import Free, Pieces, Rows
 from berth.families.placement.kernels.queueing import Ends
 from berth.families.placement.kernels.reservations import Staircase, plan_all
 from berth.families.placement.policies.queue_rule import CONSERVATIVE, QueueRule
-from berth.families.placement.policies.queued import FITS, PoolForm, QueuedPolicy
-from berth.families.placement.problem import PlacementProblem, PlacementSlot, Tasks
+from berth.families.placement.policies.queued import FITS, QueuedPolicy
+from berth.families.placement.problem import PlacementProblem, PlacementSlot
 from berth.model import Floats, Ints
 
 __all__ = ["Conservative"]
@@ -50,9 +50,6 @@ class Conservative(QueuedPolicy):
     @property
     def queue_rule(self) -> QueueRule | None:
         return QueueRule(backfill=CONSERVATIVE, fit=self.fit)
-
-    def pool(self, tasks: Tasks) -> PoolForm | None:
-        return PoolForm(CONSERVATIVE)
 
     def start(self, slot: PlacementSlot, pieces: Pieces, free: Free, rows: Rows) -> None:
         late, early = self._surprises(slot)

@@ -8,9 +8,8 @@ from numpy.typing import NDArray
 from berth.errors import UnsupportedProblem
 from berth.families.placement.policies.preferred import PreferredPolicy
 from berth.families.placement.policies.queue_rule import QueueRule
-from berth.families.placement.policies.queued import PoolForm
 from berth.families.placement.policies.rules import FCFS
-from berth.families.placement.problem import PlacementDecision, PlacementProblem, PlacementSlot, Tasks
+from berth.families.placement.problem import PlacementDecision, PlacementProblem, PlacementSlot
 from berth.model import Floats
 
 __all__ = ["FirstFit"]
@@ -51,10 +50,6 @@ class FirstFit(PreferredPolicy):
     def queue_rule(self) -> QueueRule | None:
         """The policy as data, where it is a queue."""
         return None if self._queue is None else self._queue.queue_rule
-
-    def pool(self, tasks: Tasks) -> PoolForm | None:
-        """The form for kernels that play whole logs, or None if there is none."""
-        return None if self._queue is None else self._queue.pool(tasks)
 
     def decide(self, slot: PlacementSlot, /) -> PlacementDecision:
         return super().decide(slot) if self._queue is None else self._queue.decide(slot)

@@ -27,22 +27,24 @@ __all__ = [
     "CLASSES",
     "FITS",
     "InOrder",
-    "PoolForm",
+    "LogForm",
     "QueuedPolicy",
     "class_keys",
     "decision_of",
     "fleet_of",
     "free_of",
+    "log_form",
     "pieces_of",
     "rows_for",
+    "sizes_of",
 ]
 
 CLASSES = 64
 """Number of task classes that are counted; the most common are exact."""
 
 
-class PoolForm(NamedTuple):
-    """How a policy decides on one pool of processors, for kernels that play whole logs.
+class LogForm(NamedTuple):
+    """How a policy decides, for kernels that play whole logs.
 
     The queue is in the order of `key` (N,), or of a `score` of wait, estimate, size and submission. Ties are by `key`,
     if there is one, and then by arrival.
@@ -52,6 +54,29 @@ class PoolForm(NamedTuple):
     key: Floats | None = None
     score: Callable[..., Any] | None = None
     committed: bool = False
+
+
+def log_form(policy: Any, tasks: Tasks) -> LogForm | None:
+    """The form of a policy that is a rule of a queue; None if it is more, or no kernel plays it."""
+    rule: QueueRule | None = getattr(policy, "queue_rule", None)
+    if rule is None or rule.turns == "fair":
+        return None
+    if rule.turns == "packed":
+        return LogForm(rule.turns)
+    sizes = sizes_of(policy.problem, tasks)
+    if not rule.fixed:
+        return LogForm(rule.backfill, rule.tied(tasks.work, sizes), rule.function, rule.committed)
+    if rule.by_arrival:
+        return LogForm(rule.backfill)
+    place = np.empty(len(tasks))
+    place[rule.order(0.0, tasks.work, sizes, tasks.arrival)] = np.arange(len(tasks))
+    return LogForm(rule.backfill, place)
+
+
+def sizes_of(problem: PlacementProblem, tasks: Tasks) -> Floats:
+    """The processors that each task takes, (n,), or GPUs where tasks share devices."""
+    main = 0 if problem.devices is None else problem.devices
+    return np.asarray(tasks.demand[:, main] * tasks.pieces)
 
 
 def fleet_of(problem: PlacementProblem) -> Fleet:
@@ -122,18 +147,13 @@ class QueuedPolicy(ABC):
         self._classes = Classes(np.zeros((0, len(problem.weight))), np.zeros(0, dtype=np.int64), np.zeros(0))
 
     def __init_subclass__(cls) -> None:
-        """Drop the rule and the pool form of a subclass that decides in its own way, unless it declares one."""
-        if {"start", "decide", "queue"} & vars(cls).keys():
-            for name in {"pool", "queue_rule"} - vars(cls).keys():
-                setattr(cls, name, getattr(QueuedPolicy, name))
+        """Drop the rule of a subclass that decides in its own way, unless it declares one."""
+        if {"start", "decide", "queue"} & vars(cls).keys() and "queue_rule" not in vars(cls):
+            cls.queue_rule = QueuedPolicy.queue_rule  # type: ignore[method-assign]
 
     @property
     def queue_rule(self) -> QueueRule | None:
         """The policy as data, if that is all of it."""
-        return None
-
-    def pool(self, tasks: Tasks) -> PoolForm | None:
-        """The form on one pool, or None if there is none."""
         return None
 
     @abstractmethod
@@ -204,27 +224,12 @@ class InOrder(QueuedPolicy):
     def queue_rule(self) -> QueueRule | None:
         return self._rule
 
-    def sizes(self, tasks: Tasks) -> Floats:
-        """The processors that each task takes, (n,), or GPUs where the cluster has them."""
-        main = self.problem.devices if self.problem.devices is not None else 0
-        return np.asarray(tasks.demand[:, main] * tasks.pieces)
-
     def queue(self, slot: PlacementSlot) -> Ints:
         """Waiting tasks, (n,), the first in the queue first."""
         tasks = slot.tasks
-        order = self._rule.order(slot.time - tasks.arrival, tasks.work, self.sizes(tasks), tasks.arrival)
+        order = self._rule.order(slot.time - tasks.arrival, tasks.work, sizes_of(self.problem, tasks), tasks.arrival)
         picked = slot.ids[order] == self._head
         return np.concatenate([order[picked], order[~picked]])
-
-    def pool(self, tasks: Tasks) -> PoolForm | None:
-        rule, sizes = self._rule, self.sizes(tasks)
-        if not rule.fixed:
-            return PoolForm(rule.backfill, rule.tied(tasks.work, sizes), rule.function, rule.committed)
-        if rule.by_arrival:
-            return PoolForm(rule.backfill)
-        place = np.empty(len(tasks))
-        place[rule.order(0.0, tasks.work, sizes, tasks.arrival)] = np.arange(len(tasks))
-        return PoolForm(rule.backfill, place)
 
     def start(self, slot: PlacementSlot, pieces: Pieces, free: Free, rows: Rows) -> None:
         if self._rule.backfill == SHADOW:
