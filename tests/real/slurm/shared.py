@@ -111,12 +111,26 @@ class SharedSlurm(LocalSlurm):
         reservations = self.show("reservations").splitlines()
         for name in (line.split()[0] for line in reservations if line.startswith("ReservationName=")):
             self.ask("scontrol", "delete", name)
-        if self.show("partitions") != self._partitions:
-            self.ask("scontrol", "reconfigure")
-            assert self.show("partitions") == self._partitions
+        self._restore_partitions()
         self.resume()
         eventually(lambda: self.ask("squeue", "-h", "-o", "%A %T %R"), operator.not_, "jobs do not end", SICK)
         eventually(self.states, lambda states: set(states.values()) == {"idle"}, "nodes do not become idle", SICK)
+
+    def _restore_partitions(self) -> None:
+        """Undo updates of partitions.
+
+        `scontrol reconfigure` would undo them too. But then each slurmd looks at the steps of its node, at some later
+        time, and removes the script of a job that is about to begin there: a step whose socket does not listen yet is
+        a stray one to it.
+        """
+        before = {line.split()[0]: line.split() for line in self._partitions.splitlines()}
+        now = {line.split()[0]: line.split() for line in self.show("partitions").splitlines()}
+        for name in now.keys() - before.keys():
+            self.ask("scontrol", "delete", name)
+        for name, words in before.items():
+            if changed := [word for word in words if word not in now.get(name, ())]:
+                self.ask("scontrol", "update", name, *changed)
+        assert self.show("partitions") == self._partitions
 
     def states(self) -> dict[str, str]:
         """The state of each node."""

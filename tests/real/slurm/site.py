@@ -39,7 +39,7 @@ class SlurmSite(WitnessedSite):
         super().__init__(folder / "ledger")
         self.cluster = cluster
         base = settings or SlurmSettings(poll=0.5)
-        self.settings = base.replace(conf=cluster.conf, spool=folder / "spool", patience=min(base.patience, 4.0))
+        self.settings = base.replace(conf=cluster.conf, spool=folder / "spool")
 
     async def engine(self) -> SlurmEngine:
         return SlurmEngine(self.settings)

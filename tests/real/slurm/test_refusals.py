@@ -13,6 +13,9 @@ from tests.real.slurm.site import SlurmSite, driven
 
 
 def test_slurm_says_whether_its_nodes_or_something_else_held_a_job_back(site: SlurmSite) -> None:
+    usual = site.settings
+    site.settings = usual.replace(patience=2.0)
+
     async def run() -> None:
         async with driven(site) as driver:
             site.cluster.ask("sbatch", "-w", "n4", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 600")
@@ -25,7 +28,9 @@ def test_slurm_says_whether_its_nodes_or_something_else_held_a_job_back(site: Sl
             end = await driver.ended("partition")
             assert isinstance(end, Failed)
             assert ("PartitionDown" in end.reason, end.refused_by) == (True, ())
-            site.cluster.ask("scontrol", "update", "PartitionName=main", "State=UP")
+        site.cluster.ask("scontrol", "update", "PartitionName=main", "State=UP")
+        site.settings = usual
+        async with driven(site) as driver:
             await driver.execute(*site.simple("later", 1.0, Place("n1", "w", 1)))
             await driver.until(Started)
 
