@@ -27,6 +27,8 @@ from tests.real.local import up
 
 ROOT = Path(__file__).parents[3]
 BAD = "tests.lab.policies"
+BEGINS = 600.0
+"""Seconds until cells begin: nodes first start processes that import berth, and one of them compiles its kernels."""
 
 
 @contextmanager
@@ -85,6 +87,7 @@ def finished(out: Path, count: int, running: subprocess.Popen[str]) -> None:
     assert cells >= count, (ended, running.communicate())
 
 
+@pytest.mark.limit(1200)
 def test_a_sweep_that_loses_a_node_gives_the_same_table(alone: None, ray_cluster: LocalRay, tmp_path: Path) -> None:
     """Two cells wait on two nodes when one of the nodes dies."""
     gate = tmp_path / "gate"
@@ -99,7 +102,12 @@ def test_a_sweep_that_loses_a_node_gives_the_same_table(alone: None, ray_cluster
     def waiting() -> tuple[list[str], int | None]:
         return [one.read_text() for one in gate.glob("*.begun")], running.poll()
 
-    nodes, ended = eventually(waiting, lambda seen: (len(seen[0]) == 2 and all(seen[0])) or seen[1] is not None)
+    nodes, ended = eventually(
+        waiting,
+        lambda seen: (len(seen[0]) == 2 and all(seen[0])) or seen[1] is not None,
+        "two cells begin",
+        BEGINS,
+    )
     assert ended is None, running.communicate()
     assert len(set(nodes)) == 2
     ray_cluster.kill(nodes[0])
