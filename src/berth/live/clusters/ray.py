@@ -33,6 +33,8 @@ HEALTH = {
     "health_check_failure_threshold": 3,
 }
 """A node that hangs is dead after some seconds; Ray's default is more than half a minute."""
+ON_DEMAND = {"prestart_worker_first_driver": False}
+"""Processes start with their first task; by default a node that is first used starts one for each of its processors."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class LocalRay:
         self.directory = directory.absolute()
         self._nodes = {node.name: node for node in (example_nodes(nodes) if isinstance(nodes, int) else nodes)}
         self._network = f"127.{random.SystemRandom().randint(1, 254)}.{random.SystemRandom().randint(1, 254)}"
-        self._settings = HEALTH if watchful else {}
+        self._settings = ON_DEMAND | (HEALTH if watchful else {})
         self._cluster: Any = None
         self._running: dict[str, Any] = {}
         self._seen: dict[int, str] = {}
