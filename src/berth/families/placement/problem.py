@@ -303,9 +303,13 @@ class PlacementProblem(FrozenArrays):
 
     def placed(self, slot: PlacementSlot, decision: PlacementDecision) -> Berths:
         """Berths of a well-formed decision."""
-        places = np.flatnonzero(decision.server >= 0)
+        given = decision.server >= 0
+        places = np.flatnonzero(given)
         if (order := decision.order) is not None:  # tasks that it leaves out come last
-            places = np.concatenate([order[np.isin(order, places)], np.setdiff1d(places, order)])
+            first = order[(order >= 0) & (order < len(given))]
+            first = first[given[first]]
+            given[first] = False
+            places = np.concatenate([first, np.flatnonzero(given)])
         server, count = decision.server[places].astype(np.int64), np.ones(len(places))
         slowest = self.speed[server]
         if decision.gangs:
