@@ -159,6 +159,8 @@ def test_a_job_that_is_requeued_waits_again(site: SlurmSite) -> None:
 
 
 def test_a_job_that_slurm_does_not_start_waits_again(site: SlurmSite) -> None:
+    site.settings = site.settings.replace(patience=4.0)
+
     async def run() -> None:
         async with driven(site) as driver:
             site.cluster.ask(

@@ -17,7 +17,7 @@ SAME = "leaves-jobs-running"
 
 def test_promises_are_kept_where_slurm_is_polled(cluster: SharedSlurm, tmp_path: Path) -> None:
     names = ENGINE_CHECKS.keys() - {SAME}
-    site = SlurmSite(cluster, tmp_path, SlurmSettings(poll=0.2))
+    site = SlurmSite(cluster, tmp_path, SlurmSettings(poll=0.2, patience=10.0))
     site.short = 0.5
     assert kept(site, names) == names
 
