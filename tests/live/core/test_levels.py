@@ -11,8 +11,10 @@ from berth.files.quantities import amounts
 from berth.live.core.dispatcher import FALLBACK, Dispatcher
 from berth.live.core.events import Event, Finished, Submitted
 from berth.live.core.explain import explain
+from berth.live.core.forecast import played
 from berth.live.core.jobs import Role
-from berth.live.core.order import make_view
+from berth.live.core.learning import Range
+from berth.live.core.order import make_view, ordered
 from berth.live.core.queues import Queues
 from berth.live.core.reasons import waiting_in_order
 from berth.live.core.reservations import Releases, Reservations, first_room, in_order
@@ -185,6 +187,27 @@ def test_levels_without_room_are_skipped_and_nothing_else_changes(
         made.handle(Submitted(1.0, job(f"j{i}", roles=roles, limit=limit, priority=level, needs=needs)))
     view = make_view(made.state, 2.0)
     assert view.starts(in_order(view)) == view.starts(one_level_after_another(view))
+
+
+@examples(60)
+@given(st.lists(drawn, min_size=1, max_size=8), st.lists(drawn, max_size=6))
+def test_a_forecast_begins_with_what_the_next_decision_starts(
+    jobs: list[tuple[int, int, float | None, int, bool]], running: list[tuple[int, int, float | None, int, bool]]
+) -> None:
+    made = dispatcher(*(server(f"n{i}", speed=1.0 + i % 2, kind="ab"[i % 2]) for i in range(4)), queues=FOREVER)
+    for i, (cpu, count, limit, _, _) in enumerate(running):
+        begin(made, 0.0, job(f"r{i}", cpu=cpu, count=count, limit=limit, type=f"t{i % 2}", priority=5))
+    for i, (cpu, count, limit, level, labelled) in enumerate(jobs):
+        needs = {"kind": "a"} if labelled else {}
+        one = job(f"j{i}", cpu=cpu, count=count, limit=limit, type=f"t{i % 2}", priority=level, needs=needs)
+        made.handle(Submitted(1.0, one))
+    starts, order = started(made.decide(2.0)), ordered(made.state, 2.0)
+    for _, record in order:
+        found, left_out = played(made.state, record, 2.0, order, samples=3)
+        assert not left_out
+        at_once = isinstance(found, Range) and found.high == 0.0
+        assert at_once == (record.job.id in starts)
+        assert at_once or isinstance(found, str) or found.low > 0.0
 
 
 @examples(60)
