@@ -126,7 +126,7 @@ def test_a_failing_cell_is_listed(jobs: Path, here: list[str], monkeypatch: pyte
     def broken(*_: object, **__: object) -> None:
         raise ValueError("out of paper")
 
-    monkeypatch.setattr("berth.families.placement.policies.rules.EASY.pool", broken)
+    monkeypatch.setattr("berth.families.placement.policies.rules.EASY.queue_rule", property(broken))
     found = replay_sweep(plan(jobs, grid={"load": [0.5]}))
     assert [row["policy"] for row in found.rows[0]] == ["fcfs"]
     assert found.failed == {"point 0, easy, sample 0": "ValueError: out of paper"}

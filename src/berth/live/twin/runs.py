@@ -117,9 +117,8 @@ class Run:
     def of(cls, frame: pl.DataFrame) -> Run:
         """The run that `frame` was made of."""
         columns = {name: frame[name].to_numpy() for name in ("arrival", "began", "ended", "tasks", "servers")}
-        return cls(
-            frame["seed"][0], frame["runner"][0], **columns, refused=frame["refused"][0], wrapped=frame["wrapped"][0]
-        )
+        wrapped = frame["wrapped"][0] if "wrapped" in frame.columns else ""  # earlier versions did not write it
+        return cls(frame["seed"][0], frame["runner"][0], **columns, refused=frame["refused"][0], wrapped=wrapped)
 
 
 def run(
