@@ -277,7 +277,7 @@ def test_where_nothing_was_learned_the_eta_is_wide() -> None:
 
 
 def test_a_forecast_respects_what_is_reserved_for_a_higher_level() -> None:
-    """Also where so many jobs are ahead of a job that most of them are not simulated."""
+    """More jobs are ahead than a forecast simulates."""
     made = learned(20, [49.0, 50.0, 51.0])
     made.handle(ServerJoined(5000.0, server("b", cpu=4)))
     begin(made, 5000.0, job("now", cpu=4, work=50.0))

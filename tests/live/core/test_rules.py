@@ -160,7 +160,7 @@ def test_the_first_of_a_strict_queue_holds_back_others_only_where_it_may_start()
 
 
 def test_owners_take_turns_by_what_their_own_jobs_hold() -> None:
-    """Ann holds two of four processors and bob one, whoever of them came first now and then."""
+    """Ann holds two of four processors and bob one. Bob submitted first, ann waits first."""
     made = dispatcher(server("n0", cpu=4), policy="drf-placement", queues=ONE_LEVEL, bare=True)
     before = job("b0", user="bob"), job("a0", user="ann"), job("a1", user="ann")
     assert started(begin(made, 0.0, *before)) == ["b0", "a0", "a1"]
