@@ -17,10 +17,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import llvmlite.binding as llvm
 from numba import config, njit
 from numba.core import event
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.types.containers import BaseTuple
 from numba.core.types.misc import unliteral
+from numba.core.types.npytypes import Array
 
 try:
     import fcntl
@@ -106,6 +111,68 @@ def _alone(path: str) -> Iterator[None]:
         yield
 
 
+_KERNEL = re.compile(r"_ZN5berth(?!.*_3clocals_3e)")
+"""Symbols of kernels: functions of berth's modules, but none that is made in another function."""
+
+
+class _Callee(JITCodeLibrary):  # type: ignore[misc]
+    """Code that only other kernels call: each caller optimises its own copy, so this one is not, and never runs."""
+
+    _final_module: Any
+    _own: frozenset[str] = frozenset()
+
+    def add_ir_module(self, module: Any) -> None:
+        self._own |= {function.name for function in module.functions if not function.is_declaration}
+        super().add_ir_module(module)
+
+    def _optimize_final_module(self) -> None:
+        return None
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._verify_declare_only_symbols()
+        code = self._final_module
+        for function in code.functions:
+            if not function.is_declaration:
+                # Numba numbers functions by process. Names of kernels are their own, but those of functions that make
+                # up numba's operations may be those of others in a kernel that another process has saved.
+                kernel = function.name in self._own or _KERNEL.match(function.name)
+                function.linkage = "linkonce_odr" if kernel else "internal"
+        self._shared_module = code
+        # what remains to be run: the variables that numba sets when it loads the kernel
+        kept = "\n".join(str(one) for one in code.global_variables if one.linkage == llvm.Linkage.common)
+        head = f'target triple = "{code.triple}"\ntarget datalayout = "{code.data_layout}"\n'
+        self._final_module = llvm.parse_assembly(head + kept)
+        self._final_module.name = code.name
+        super()._finalize_final_module()
+
+
+class _Inner(Compiler):  # type: ignore[misc]
+    """Compile a kernel that only other kernels call."""
+
+    def define_pipelines(self) -> Any:
+        library = _Callee(self.state.targetctx.codegen(), self.state.func_id.func_qualname)
+        library.enable_object_caching()
+        self.state.library = library
+        return super().define_pipelines()
+
+
+def _plain(kind: Any) -> Any:
+    """The type that a kernel is compiled for: no single number, and arrays that may be written.
+
+    Else numba would compile a kernel again for each number that a caller writes out, and for each mixture of arrays
+    that are read-only and arrays that are not.
+    """
+    kind = unliteral(kind)
+    if isinstance(kind, Array) and not kind.mutable:
+        return kind.copy(readonly=False)
+    if isinstance(kind, BaseTuple):
+        parts = tuple(map(_plain, kind))
+        if parts != tuple(kind):
+            return BaseTuple.from_types(parts, getattr(kind, "instance_class", None))
+    return kind
+
+
 def _compile(function: Any, **options: Any) -> Any:
     """Compile a function, and invalidate numba's cache if the source of a kernel that it may call has changed.
 
@@ -113,14 +180,14 @@ def _compile(function: Any, **options: Any) -> Any:
     callers would keep the old code. The stamp is part of the version, which numba compares before it unpickles an
     index: an old index may name classes that no longer exist.
     """
+    options.setdefault("no_cfunc_wrapper", True)  # nothing calls a kernel from C
     try:
         dispatcher = njit(cache=True, error_model=ERRORS, **options)(function)
     except RuntimeError:  # no cache directory: compile each time
         return njit(error_model=ERRORS, **options)(function)
     template = dispatcher.get_call_template
-    # numba would compile a kernel anew for each number that a caller writes out
     dispatcher.get_call_template = lambda args, kws: template(
-        tuple(map(unliteral, args)), {name: unliteral(kind) for name, kind in kws.items()}
+        tuple(map(_plain, args)), {name: _plain(kind) for name, kind in kws.items()}
     )
     saved = getattr(dispatcher, "_cache", None)
     file = getattr(saved, "_cache_file", None)
@@ -136,8 +203,12 @@ def _compile(function: Any, **options: Any) -> Any:
         compile_ = dispatcher.compile
 
         def compile_alone(signature: Any) -> Any:
+            plain = tuple(map(_plain, signature))
             with _alone(f"{file._index_path}.lock"):
-                return compile_(signature)
+                code = compile_(plain)
+            if plain != signature:  # the next call finds it at once
+                dispatcher._insert([kind._code for kind in signature], code, False)
+            return code
 
         dispatcher.compile = compile_alone
     return dispatcher
@@ -150,7 +221,7 @@ def compiled(function: Function) -> Function:
 
 def inlined(function: Function) -> Function:
     """Like `compiled`, for a small function that must be inlined into its callers."""
-    return cast(Function, _compile(function, forceinline=True))
+    return cast(Function, _compile(function, no_cpython_wrapper=True, forceinline=True, pipeline_class=_Inner))
 
 
 def lean(function: Function) -> Function:
@@ -163,4 +234,4 @@ def lean(function: Function) -> Function:
 
 def inner(function: Function) -> Function:
     """Like `compiled`, for a function called only by kernels: it has no Python wrapper, which is slow to compile."""
-    return cast(Function, _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False))
+    return cast(Function, _compile(function, no_cpython_wrapper=True, _nrt=False, pipeline_class=_Inner))

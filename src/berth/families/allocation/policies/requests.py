@@ -36,9 +36,7 @@ def requested(problem: AllocationProblem, slot: AllocationSlot) -> Floats:
     """Requests of this slot's jobs through each channel, (E, K)."""
     if slot.arrivals is None:
         return problem.cap
-    wanted = problem.cap * slot.arrivals[problem.channel_job][:, None]
-    wanted.setflags(write=False)  # like `cap`: one compiled kernel serves both
-    return wanted
+    return problem.cap * slot.arrivals[problem.channel_job][:, None]
 
 
 def dominant_share_order(problem: AllocationProblem) -> Ints:

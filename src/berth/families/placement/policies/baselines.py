@@ -72,9 +72,7 @@ class OSSA(OrderedPolicy):
         self, problem: PlacementProblem, rng: np.random.Generator, *, waiting: str = "commit-immediate"
     ) -> None:
         super().__init__(problem, waiting=waiting)
-        free_to_run = np.zeros(len(problem.speed))
-        free_to_run.setflags(write=False)  # like the other arrays: kernels are compiled for one kind
-        self._servers = self._servers._replace(rate=free_to_run)
+        self._servers = self._servers._replace(rate=np.zeros(len(problem.speed)))
 
     def rank(self, slot: PlacementSlot) -> Floats:
         return np.zeros(len(slot.ids))

@@ -59,7 +59,6 @@ class GangRun(NamedTuple):
 def whole_of(tasks: Tasks) -> Batch:
     """Tasks with the demand of all their pieces, as networks see them."""
     demand = tasks.demand * tasks.pieces[:, None]
-    demand.setflags(write=False)  # like that of `tasks`: kernels are compiled for one kind
     return Batch(tasks.arrival, demand, tasks.work, tasks.value, tasks.decay, tasks.deadline)
 
 
