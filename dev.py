@@ -119,7 +119,7 @@ def test(arguments: list[str]) -> None:
         rest = finder.stdout.split()
     marked, examples = ("not gpu", "explore") if slow else ("not slow and not gpu", "gate")
     tier = ["-m", marked, f"--hypothesis-profile={examples}"]
-    processes = str((os.cpu_count() or 2) + 1)  # tests on clusters mostly wait
+    processes = str((os.cpu_count() or 2) + 2)  # two run tests on clusters, which mostly wait
     together = ["-n", processes, "--no-loadscope-reorder"]
     pytest: list[str | Path] = [PYTHON, "-m", "pytest", *together, *tier, *rest]
     # what tests import is compiled to bytecode once, not by each of their processes

@@ -9,10 +9,12 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 REAL = "tests/real/"
-"""Tests on real clusters: one cluster after the other, all in one process. The other processes compute meanwhile."""
+"""Tests on real clusters: they mostly wait, while other processes compute."""
+RAY = f"{REAL}ray/"
+"""Those on Ray take as long as all others together: one process runs them, another the others, cluster by cluster."""
 LONGEST = (
     f"{REAL}slurm",
-    f"{REAL}kubernetes",
+    RAY,
     REAL,
     "tests/testing/test_check_policy.py",
     "tests/live/service",
@@ -25,10 +27,10 @@ LONGEST = (
 
 
 class ByFile(LoadScopeScheduling):  # type: ignore[misc]
-    """Run the tests of a file in one process, so that its fixtures are made once, and those on real clusters in one."""
+    """Run the tests of a file in one process, so that its fixtures are made once, and those on real clusters in two."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return REAL if nodeid.startswith(REAL) else nodeid.split("::", 1)[0]
+        return next((start for start in (RAY, REAL) if nodeid.startswith(start)), nodeid.split("::", 1)[0])
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -36,3 +36,17 @@ def test_the_longest_come_first_and_the_nearest_if_time_is_limited(monkeypatch: 
     items = [near, far]
     grouping.pytest_collection_modifyitems(items)  # type: ignore[arg-type]
     assert items == [near, far]
+
+
+@pytest.mark.parametrize(
+    ("test", "scope"),
+    [
+        ("tests/real/ray/test_engine.py::test_a", "tests/real/ray/"),
+        ("tests/real/slurm/test_rest.py::test_b", "tests/real/"),
+        ("tests/real/kubernetes/test_tool.py::test_c[1]", "tests/real/"),
+        ("tests/lab/test_sweep.py::test_d", "tests/lab/test_sweep.py"),
+    ],
+)
+def test_one_process_runs_the_tests_on_ray_and_one_those_on_other_clusters(test: str, scope: str) -> None:
+    scheduler = grouping.ByFile.__new__(grouping.ByFile)
+    assert scheduler._split_scope(test) == scope
