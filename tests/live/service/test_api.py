@@ -21,6 +21,7 @@ from berth.live.service.serving import Address, service
 from berth.live.service.settings import ServiceSettings
 from berth.live.service.store import Store, Token
 from berth.live.service.tokens import ANYBODY, Visibility, digest, new_secret
+from berth.live.service.views import QueueView
 from tests.harness.waiting import eventually_async
 from tests.live.service.live import serving, serving_process
 
@@ -107,6 +108,30 @@ def test_many_jobs_are_checked_beside_the_event_loop(tmp_path: Path, monkeypatch
     with_service(tmp_path, use)
     assert checked_in
     assert threading.get_ident() not in checked_in
+
+
+def test_the_queue_is_written_beside_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written_in, real = set[int](), QueueView.model_dump_json
+
+    def noted(self: QueueView) -> str:
+        written_in.add(threading.get_ident())
+        return real(self)
+
+    monkeypatch.setattr(QueueView, "model_dump_json", noted)
+
+    async def use(client: httpx.AsyncClient) -> None:
+        await client.put("/v1/queues", json={"queues": {"default": {"starts": False}}})
+        await client.post("/v1/jobs", json=[JOB] * 3)
+        answer = await client.get("/v1/queue?limit=2")
+        assert answer.headers["content-type"] == "application/json"
+        page = answer.json()
+        assert page["waiting"] == 3
+        assert [one["why"] for one in page["jobs"]] == ["queue default is paused"] * 2
+        assert page == QueueView(**page).model_dump(mode="json")
+
+    with_service(tmp_path, use)
+    assert written_in
+    assert threading.get_ident() not in written_in
 
 
 def test_the_same_key_is_accepted_once(tmp_path: Path) -> None:

@@ -309,12 +309,13 @@ def _cluster(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
         """Use a drained server again."""
         return server_view(await scheduler.resume(known(server), caller.user), scheduler.dispatcher.state)
 
-    @v1.get("/queue", tags=["cluster"])
-    async def queue(caller: Caller = allow.read, limit: Limit = 200) -> QueueView:
+    @v1.get("/queue", tags=["cluster"], response_model=QueueView)
+    async def queue(caller: Caller = allow.read, limit: Limit = 200) -> Any:
         """Waiting jobs in queue order, and why each waits."""
         sight = Visibility(caller, scheduler.settings.show_commands)
         page = queue_page(scheduler.dispatcher.state, scheduler.clock(), limit)
-        return await asyncio.to_thread(queue_view, page, sight)
+        text = await asyncio.to_thread(lambda: queue_view(page, sight).model_dump_json())
+        return Response(text, media_type="application/json")
 
     @v1.get("/holders", tags=["cluster"])
     async def holders(caller: Caller = allow.read) -> list[HolderView]:
