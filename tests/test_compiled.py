@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
-import itertools
 import multiprocessing
 import pickle
-import sys
-from collections.abc import Callable
 from itertools import product
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -16,7 +12,6 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 import pytest
-from numba.core.bytecode import FunctionIdentity
 
 from berth.kernels import compiled as module
 from berth.kernels.compiled import compiled
@@ -116,96 +111,6 @@ def test_read_only_arrays_need_no_kernel_of_their_own() -> None:
         assert kernel(Pair(left, right), number) == 3.0
         assert kernel(Pair(left, right), number) == 3.0
     assert len(kernel.signatures) == 1
-
-
-KERNELS = """
-from numba.extending import overload
-from berth.kernels.compiled import compiled, inlined, inner
-
-@inlined
-def _square(number):
-    return number * number
-
-@inner
-def _length(x, y):
-    if x < 0:
-        raise ValueError("negative")
-    return (_square(x) + _square(y)) ** 0.5
-
-@compiled
-def one(x):
-    return _length(x, 4.0)
-
-@compiled
-def other(x):
-    return 1.0 + _length(x, 4.0)
-
-def more(x):
-    return x
-
-def most(x):
-    return x
-
-def _adding(number):
-    def implementation(x):
-        return x + number
-    return implementation
-
-overload(more)(lambda x: _adding(1.0))
-overload(most)(lambda x: _adding(10.0))
-
-@inner
-def _more(x):
-    return more(x)
-
-@inner
-def _most(x):
-    return most(x)
-
-@compiled
-def first(x):
-    return _more(x)
-
-@compiled
-def second(x):
-    return _most(x)
-
-@compiled
-def both(x):
-    return _more(x), _most(x)
-"""
-
-
-@pytest.fixture
-def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
-    """Read the kernels above, as a new process would: numba numbers functions by process."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "own_kernels.py").write_text(KERNELS)
-
-    def read() -> Any:
-        monkeypatch.setattr(FunctionIdentity, "_unique_ids", itertools.count(1_000_000))
-        sys.modules.pop("own_kernels", None)
-        return importlib.import_module("own_kernels")
-
-    return read
-
-
-def test_kernels_that_only_kernels_call_are_kept_for_the_next_caller(kernels: Callable[[], Any]) -> None:
-    assert kernels().one(3.0) == 5.0
-    again = kernels()
-    assert again.other(3.0) == 6.0
-    assert [sum(kernel.stats.cache_hits.values()) for kernel in (again._length, again.other)] == [1, 0]
-    for kernel in (again.one, again.other):
-        with pytest.raises(ValueError, match="negative"):
-            kernel(-1.0)
-
-
-def test_kernels_of_several_processes_are_linked_with_their_own_functions(kernels: Callable[[], Any]) -> None:
-    assert kernels().first(2.0) == 3.0
-    assert kernels().second(2.0) == 12.0
-    assert kernels().both(2.0) == (3.0, 12.0)
 
 
 def _compiled_here(number: int, together: Barrier) -> int:

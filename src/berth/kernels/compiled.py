@@ -17,11 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-import llvmlite.binding as llvm
 from numba import config, njit
 from numba.core import event
-from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.types.containers import BaseTuple
 from numba.core.types.misc import unliteral
@@ -111,52 +108,6 @@ def _alone(path: str) -> Iterator[None]:
         yield
 
 
-_KERNEL = re.compile(r"_ZN5berth(?!.*_3clocals_3e)")
-"""Symbols of kernels: functions of berth's modules, but none that is made in another function."""
-
-
-class _Callee(JITCodeLibrary):  # type: ignore[misc]
-    """Code that only other kernels call: each caller optimises its own copy, so this one is not, and never runs."""
-
-    _final_module: Any
-    _own: frozenset[str] = frozenset()
-
-    def add_ir_module(self, module: Any) -> None:
-        self._own |= {function.name for function in module.functions if not function.is_declaration}
-        super().add_ir_module(module)
-
-    def _optimize_final_module(self) -> None:
-        return None
-
-    def _finalize_final_module(self) -> None:
-        self._finalize_dynamic_globals()
-        self._verify_declare_only_symbols()
-        code = self._final_module
-        for function in code.functions:
-            if not function.is_declaration:
-                # Numba numbers functions by process. Names of kernels are their own, but those of functions that make
-                # up numba's operations may be those of others in a kernel that another process has saved.
-                kernel = function.name in self._own or _KERNEL.match(function.name)
-                function.linkage = "linkonce_odr" if kernel else "internal"
-        self._shared_module = code
-        # what remains to be run: the variables that numba sets when it loads the kernel
-        kept = "\n".join(str(one) for one in code.global_variables if one.linkage == llvm.Linkage.common)
-        head = f'target triple = "{code.triple}"\ntarget datalayout = "{code.data_layout}"\n'
-        self._final_module = llvm.parse_assembly(head + kept)
-        self._final_module.name = code.name
-        super()._finalize_final_module()
-
-
-class _Inner(Compiler):  # type: ignore[misc]
-    """Compile a kernel that only other kernels call."""
-
-    def define_pipelines(self) -> Any:
-        library = _Callee(self.state.targetctx.codegen(), self.state.func_id.func_qualname)
-        library.enable_object_caching()
-        self.state.library = library
-        return super().define_pipelines()
-
-
 def _plain(kind: Any) -> Any:
     """The type that a kernel is compiled for: no single number, and arrays that may be written.
 
@@ -221,7 +172,7 @@ def compiled(function: Function) -> Function:
 
 def inlined(function: Function) -> Function:
     """Like `compiled`, for a small function that must be inlined into its callers."""
-    return cast(Function, _compile(function, no_cpython_wrapper=True, forceinline=True, pipeline_class=_Inner))
+    return cast(Function, _compile(function, forceinline=True))
 
 
 def lean(function: Function) -> Function:
@@ -234,4 +185,4 @@ def lean(function: Function) -> Function:
 
 def inner(function: Function) -> Function:
     """Like `compiled`, for a function called only by kernels: it has no Python wrapper, which is slow to compile."""
-    return cast(Function, _compile(function, no_cpython_wrapper=True, _nrt=False, pipeline_class=_Inner))
+    return cast(Function, _compile(function, no_cpython_wrapper=True, _nrt=False))
