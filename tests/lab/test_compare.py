@@ -106,6 +106,7 @@ def test_the_baseline_joins_and_duplicates_do_not() -> None:
     assert all(row.reward is not None and row.reward.low is None for row in comparison.rows)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_resume_runs_only_what_is_missing_or_damaged(tmp_path: Path) -> None:
     first = quick(out=tmp_path, arrivals="hidden")
     cells = sorted((tmp_path / "cells").glob("*.parquet"))
@@ -204,6 +205,7 @@ def test_a_policy_that_cannot_serve_a_setting_is_listed() -> None:
         quick(policies=["fairness", f"{HERE}:Seeing"], arrivals="hidden")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_default_policy_that_cannot_serve_a_setting_is_listed(tmp_path: Path) -> None:
     chosen = load_scenario("small", {**SMALL, "policies": ["fairness", f"{HERE}:Seeing"]})
     for reused in (0, 6):
@@ -242,6 +244,7 @@ def test_the_result_directory(tmp_path: Path) -> None:
     assert manifest["commit"] is None or re.fullmatch(r"[0-9a-f]{40}(-dirty)?", manifest["commit"])
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_results_of_another_experiment_are_not_overwritten(tmp_path: Path) -> None:
     quick(out=tmp_path, arrivals="hidden")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
@@ -258,6 +261,7 @@ def test_results_of_another_experiment_are_not_overwritten(tmp_path: Path) -> No
     assert quick(out=tmp_path, arrivals="both").reused == 6  # includes the earlier results
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_plots_of_an_earlier_unfinished_run_do_not_stay(tmp_path: Path) -> None:
     quick(out=tmp_path)
     manifest = json.loads((tmp_path / "manifest.json").read_text())
@@ -332,6 +336,7 @@ def test_wrong_input(wrong: dict[str, Any], error: type[Exception]) -> None:
         quick(**wrong)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_scenario_object_is_written_down_to_be_repeated(tmp_path: Path) -> None:
     scenario = load_scenario("small", SMALL)
     first = compare(scenario, ["fairness"], 1, oracles=[], workers=1, out=tmp_path / "a")
@@ -348,6 +353,7 @@ def test_progress_counts_every_cell() -> None:
     assert (seen[-1].done, seen[-1].total, seen[-1].slots) == (6, 6, 120)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_an_interrupted_run_keeps_its_cells(tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = [
@@ -389,6 +395,7 @@ def test_mean_share_adds_up_to_what_is_held() -> None:
     assert grouped(np.ones((100, 3)), 0).tolist() == np.ones((64, 3)).tolist()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_mistake_in_the_first_command_does_not_lock_the_directory(tmp_path: Path) -> None:
     """The directory is only made once everything was understood; empty folders of a killed run do not matter either."""
     out = tmp_path / "results"

@@ -52,7 +52,7 @@ def test_rewards_are_those_of_the_cpu() -> None:
     assert shlex.split(there.command)[:3] == ["berth", "compare", "ogasched-default"]
 
 
-@pytest.mark.usefixtures("gpu")
+@pytest.mark.usefixtures("gpu", "undrawn")
 def test_finished_cells_are_kept_apart_by_device(tmp_path: Path) -> None:
     first = run("cpu", tmp_path / "out")
     second = run("cuda", tmp_path / "out")

@@ -122,6 +122,7 @@ def test_what_the_live_core_cannot_play_is_refused() -> None:
         replay(LOGS["pods-short"](), ["completion"])
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_results_of_the_live_core_are_reused(tmp_path: Path) -> None:
     columns = {"submit_s": [0.0, 1.0], "run_s": [40.0, 100.0], "cpu": [2.0, 2.0]}
     first, again = (

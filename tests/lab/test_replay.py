@@ -217,6 +217,7 @@ def cells(folder: Path, ending: str) -> list[Path]:
     return sorted((folder / "cells").glob(f"*{ending}"))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_finished_policy_is_not_played_again(tmp_path: Path, played: list[str]) -> None:
     before = replay(trace(), ["fcfs", "easy"], POOL, out=tmp_path)
     again = replay(trace(), ["fcfs", "easy", "sjf"], POOL, out=tmp_path)
@@ -235,6 +236,7 @@ def test_a_finished_policy_is_not_played_again(tmp_path: Path, played: list[str]
     assert list(tmp_path.rglob("*.png"))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_half_written_cell_does_not_count(tmp_path: Path, played: list[str]) -> None:
     replay(trace(), ["fcfs", "easy"], POOL, out=tmp_path)
     for path, bytes_left in ((cells(tmp_path, ".json")[0], 7), (cells(tmp_path, ".parquet")[1], 40)):
@@ -248,6 +250,7 @@ def test_a_half_written_cell_does_not_count(tmp_path: Path, played: list[str]) -
     assert len(played) == 5
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_what_was_done_before_a_stop_is_kept(
     tmp_path: Path, played: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,6 +266,7 @@ def test_what_was_done_before_a_stop_is_kept(
     assert len(found.rows) == 2
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_policy_whose_code_has_changed_is_played_again(
     tmp_path: Path, played: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,6 +281,7 @@ def test_a_policy_whose_code_has_changed_is_played_again(
     assert played == ["fcfs", policy, policy]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_directories_of_earlier_versions_are_continued(tmp_path: Path, played: list[str]) -> None:
     """Their cells have no key, and their manifests neither the machine nor the number of cells."""
     replay(trace(), ["fcfs"], POOL, out=tmp_path)
@@ -291,6 +296,7 @@ def test_directories_of_earlier_versions_are_continued(tmp_path: Path, played: l
     assert played == ["fcfs", "easy"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_results_of_another_trace_or_setting_are_not_mixed(tmp_path: Path) -> None:
     replay(trace(), ["fcfs"], POOL, out=tmp_path)
     before = (tmp_path / "manifest.json").read_bytes()

@@ -248,6 +248,7 @@ def test_one_sample_has_no_differences() -> None:
 # --- files and the command line
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_windows_are_kept_and_resumed(tmp_path: Path) -> None:
     measure = Measurement(windows=3, window_jobs=20)
     before = replay(log(), ["fcfs"], POOL, measure, out=tmp_path)

@@ -133,6 +133,7 @@ def test_other_formats_have_one_size(log: Path, tmp_path: Path, capsys: pytest.C
         replay(load_trace(log), ["fcfs"], ReplaySetting(8, size="allocated"))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_results_of_another_size_are_not_reused(log: Path, tmp_path: Path) -> None:
     replay(log, ["fcfs"], ReplaySetting(8, size="allocated", zero_run_times=True), out=tmp_path / "out")
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))

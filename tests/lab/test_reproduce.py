@@ -290,6 +290,7 @@ def test_quick_leaves_out_claims_about_what_it_does_not_run(tmp_path: Path) -> N
     assert "quick" in render_markdown(found, "x")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_it_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     path, out = str(written(tmp_path)), tmp_path / "out"
 

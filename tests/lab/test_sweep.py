@@ -343,6 +343,7 @@ def test_a_policy_that_cannot_serve_a_point_is_listed(here: None) -> None:
     assert not any(result.failed.values())
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_other_directories_are_left_alone(tmp_path: Path, here: None) -> None:
     compare("small", ["fairness"], 1, oracles=[], workers=1, overrides={"horizon": 3}, out=tmp_path / "comparison")
     (tmp_path / "thesis").mkdir()

@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -31,7 +32,7 @@ from berth.cli.live.servers import decisions_command, learned_command, policy_ap
 from berth.cli.live.submitting import plan_command, submit_command
 from berth.errors import BerthError
 
-__all__ = ["app", "main"]
+__all__ = ["app", "command_line", "main"]
 
 SUMMARY = """Schedule jobs that need several servers at once, with policies that learn.
 
@@ -151,6 +152,12 @@ def _options(
     pass
 
 
+@cache
+def command_line() -> Any:
+    """All commands, as click has them: typer would make them again, a tenth of a second, at every call of `app`."""
+    return typer.main.get_command(app)
+
+
 def _announce_compiling() -> None:
     """Write to stderr when kernels are compiled, with or without a terminal."""
     handler, logger = logging.StreamHandler(), logging.getLogger("berth.kernels")
@@ -176,7 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     usage_error: Any = typer.BadParameter.__mro__[2]
     plugin = os.path.basename(sys.argv[0]) == "kubectl-berth"  # kubectl runs it as `kubectl berth`
     try:
-        code = app(words, standalone_mode=False, prog_name="kubectl berth" if plugin else "berth")
+        code = command_line()(words, standalone_mode=False, prog_name="kubectl berth" if plugin else "berth")
         return code if isinstance(code, int) else 0
     except BerthError as error:
         if common.debugging:

@@ -21,7 +21,7 @@ from typing import Any
 from unittest.mock import patch
 from urllib.request import Request, urlopen
 
-from berth.cli import app, main
+from berth.cli import command_line, main
 from berth.live.local_token import local_token
 from berth.live.service.serving import Config, prepared, run
 from tests.harness.waiting import DEADLINE, eventually
@@ -117,7 +117,7 @@ def serving(folder: Path, *arguments: str, port: int = 0) -> Iterator[Live]:
 
 def _parsed(*arguments: str) -> Config:
     with patch("berth.live.service.serving.serve") as serve:
-        app(["serve", *arguments], standalone_mode=False)
+        command_line()(["serve", *arguments], standalone_mode=False)
     config = serve.call_args.args[0]
     assert isinstance(config, Config)
     return config

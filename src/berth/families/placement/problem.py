@@ -101,10 +101,10 @@ class Tasks(FrozenArrays):
     def take(self, places: Ints) -> Tasks:
         """Subset of the tasks; `places` must be ascending."""
         some = object.__new__(Tasks)  # validated already: called in every slot
-        for column in dataclasses.fields(Tasks):
-            part = getattr(self, column.name)[places]
+        for name in Tasks.__dataclass_fields__:
+            part = getattr(self, name)[places]
             part.setflags(write=False)
-            object.__setattr__(some, column.name, part)
+            object.__setattr__(some, name, part)
         return some
 
     def worth(self, completion: Floats) -> Floats:
@@ -360,15 +360,16 @@ class PlacementProblem(FrozenArrays):
         total = np.zeros_like(self.instance.capacity)
         np.add.at(total, slot.berths.server, slot.berths.demand)
         np.add.at(total, new.server, new.demand)
-        for r in np.unique(new.server):
+        room = self.instance.capacity + TOLERANCE * (1.0 + self.instance.capacity)
+        suspect = ~slot.up | later | (total > room).any(axis=1)
+        for r in np.unique(new.server[suspect[new.server]]) if suspect.any() else ():
             if not slot.up[r]:
                 found.append(Violation("server", f"{names[r]}, which is down", float((new.server == r).sum()), 0.0))
                 continue
-            capacity = self.instance.capacity[r]
             used = self._most_used(slot, new, int(r)) if later else total[r]
-            for k in np.flatnonzero(used > capacity + TOLERANCE * (1.0 + capacity)):
+            for k in np.flatnonzero(used > room[r]):
                 where = f"{names[r]}/{resources[k].name}"
-                found.append(Violation("capacity", where, float(used[k]), float(capacity[k])))
+                found.append(Violation("capacity", where, float(used[k]), float(self.instance.capacity[r, k])))
         if new.devices is not None:
             lacking = new.demand[:, self.devices] - new.devices.sum(axis=1)
             found += [

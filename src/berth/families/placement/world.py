@@ -7,7 +7,6 @@ Axes: N tasks, T intervals between batches, R servers, K resources.
 
 from __future__ import annotations
 
-import dataclasses
 import heapq
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -292,8 +291,8 @@ class PlacementWorld:
         keep = ~np.isin(self._rows.task, list(self._gone)) if self._gone else slice(None)
         parts = [self._rows] if not self._new else [self._rows, self._table(self._new)]
         columns: list[Any] = []
-        for column in dataclasses.fields(Berths):
-            first, *more = (getattr(part, column.name) for part in parts)
+        for name in Berths.__dataclass_fields__:
+            first, *more = (getattr(part, name) for part in parts)
             columns.append(None if first is None else np.concatenate([first[keep], *more]))
         self._rows, self._gone, self._new = Berths(*columns), set(), {}
         spare: list[Any] = [None if column is None else column.copy() for column in columns]

@@ -147,7 +147,7 @@ def create_app(
         """Statistics of each minute since the service began."""
         return [MinuteView(**minute) for minute in history.as_list(steps)]
 
-    app.include_router(v1)
+    app.router.routes.extend(v1.routes)  # `include_router` would make them all again, at the first request
 
     @app.get("/v1/docs", include_in_schema=False, response_class=HTMLResponse)
     async def documented() -> str:
