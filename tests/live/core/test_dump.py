@@ -70,9 +70,11 @@ def test_a_copy_of_a_state_stays_as_it_is(chosen: list[tuple[str, Any]], cut: in
     for number, (event, _) in enumerate(play(lived, chosen)):
         if number == cut:
             copied, before = lived.state.copied(), snapshot(lived.state)
+            dumped, later = lived.dump(), lived.dump_later()
             waiting = [record.job.id for _, record in ordered(lived.state, event.time)]
             time = event.time
     if copied is not None:
+        assert later() == dumped
         assert snapshot(copied) == before
         assert [record.job.id for _, record in ordered(copied, time)] == waiting
         for name in waiting:

@@ -156,7 +156,7 @@ class Dispatcher:
         watched = dict(self.watched)
         for watcher in self.watchers:
             watched.update(watcher.dump())
-        state, memory, refusals = self.state.copied(), tuple(self.memory), dict(self.refusals)
+        state, memory, refusals = self.state.copied_to_dump(), tuple(self.memory), dict(self.refusals)
         return lambda: Dumped(state.dump(), memory, refusals, watched)
 
     def load(self, dumped: Dumped) -> Self:

@@ -55,8 +55,8 @@ class Holdings:
         """What others have taken, as engines report; with what berth's jobs hold it may exceed the capacity."""
         self.held: dict[str, dict[str, int]] = {}
         """What queues, teams and users hold now, as `queue:NAME`, `team:NAME` and `user:NAME`."""
-        self.on: dict[str, set[str]] = {}
-        """The jobs that hold something of each server."""
+        self.on: dict[str, frozenset[str]] = {}
+        """The jobs that hold something of each server. Sets are replaced, never changed: copies share them."""
         self.fits: dict[object, bool] = {}
         """Cache: whether jobs of a shape fit on an empty cluster. Cleared when servers change."""
         self._known: dict[object, Any] = {}
@@ -188,11 +188,9 @@ class Holdings:
         self.add(self.used, record.job, record.places, sign)
         for place in record.places:
             if sign > 0:
-                self.on.setdefault(place.server, set()).add(record.job.id)
-            elif place.server in self.on:  # else a place before was on the same server
-                self.on[place.server].discard(record.job.id)
-                if not self.on[place.server]:
-                    del self.on[place.server]
+                self.on[place.server] = self.on.get(place.server, frozenset()) | {record.job.id}
+            elif left := self.on.pop(place.server, frozenset()) - {record.job.id}:
+                self.on[place.server] = left
         for owner in self.owners(record.job):
             held = self.held.setdefault(owner, {})
             for name, milli in total.items():

@@ -97,10 +97,15 @@ class State(Holdings):
 
     def copied(self) -> State:
         """An independent copy."""
-        made = own_copy(self)
+        made = self.copied_to_dump()
         made.held = {owner: dict(held) for owner, held in self.held.items()}
-        made.on = {server: set(jobs) for server, jobs in self.on.items()}
-        made.table, made.learned = self.table.copied(), own_copy(self.learned).over(made.servers)
+        made.table = self.table.copied()
+        return made
+
+    def copied_to_dump(self) -> State:
+        """A copy of all that `dump` reads. The rest is shared, because copying it takes long."""
+        made = own_copy(self)
+        made.learned = own_copy(self.learned).over(made.servers)
         made.foresight, made.calibration = self.foresight.copied(), self.calibration.copied()
         made.refusals = self.refusals.copied()
         return made

@@ -8,6 +8,7 @@ import math
 import random
 import time
 from collections.abc import Awaitable, Callable
+from itertools import islice
 
 from berth.live.core.dispatcher import Dispatcher
 from berth.live.core.events import Foretold
@@ -61,9 +62,8 @@ async def forecast_one(think: Think, note: Note, rng: random.Random) -> Foretold
 
 
 def _drawn(state: State, rng: random.Random) -> Question | None:
-    records = list(state.jobs.values())
-    for _ in range(min(TRIES, 4 * len(records))):
-        record = rng.choice(records)
+    for _ in range(min(TRIES, 4 * len(state.jobs))):
+        record = next(islice(state.jobs.values(), rng.randrange(len(state.jobs)), None))  # a list of all takes longer
         if record.phase == "waiting" and record.job.id not in state.foresight.pending:
             return state.copied(), record
     return None
