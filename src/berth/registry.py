@@ -9,6 +9,7 @@ import difflib
 import importlib
 import inspect
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
@@ -140,8 +141,8 @@ def resolve(name: str) -> type[Any]:
     raise UnknownName("policy", name, names)
 
 
-def in_family(error: UnknownName, family: str) -> UnknownName:
-    """The error for an unknown policy where one of this family is wanted: it suggests those first.
+def in_family(error: UnknownName, family: str, more: Iterable[str] = ()) -> UnknownName:
+    """The error for an unknown policy where one of this family, or one of `more`, is wanted: it suggests those first.
 
     >>> print(in_family(UnknownName("policy", "rand", ["random-allocation", "random-selection"]), "selection"))
     unknown policy 'rand'; did you mean 'random-selection'?
@@ -149,7 +150,8 @@ def in_family(error: UnknownName, family: str) -> UnknownName:
     if error.what != "policy":
         return error
     others = {name: f.name for f in FAMILIES.values() if f.name != family for name in f.policies}
-    return UnknownName("policy", error.name, [name for name in policy_names() if name not in others], others)
+    known = [*more, *(name for name in policy_names() if name not in others)]
+    return UnknownName("policy", error.name, known, others)
 
 
 def policy_settings(cls: type[Any]) -> dict[str, Any]:

@@ -192,6 +192,7 @@ def test_who_cannot_serve_is_named() -> None:
     [
         (["ogasched"], POOL, "a policy of the placement family"),
         (["fcsf"], POOL, "did you mean 'fcfs'"),
+        (["complet"], POOL, "did you mean 'completion'"),
         (["fcfs:fit=tight"], POOL, "one of first, best"),
         (["fcfs"], ReplaySetting(), "a number of --processors"),
         (["fcfs"], ReplaySetting(resource="cpu"), "processors too"),

@@ -1,6 +1,8 @@
-"""The first page of the queue looks at the jobs on the page, however many wait behind them."""
+"""The first page of the queue, and a decision, look at few jobs, however many wait."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -34,6 +36,29 @@ def test_records_behind_the_page_are_not_looked_at(queues: Queues, monkeypatch: 
     count, first = waiting_in_order(made.state, 2.0, 10)
     assert (count, [one.record.job.id for one in first]) == (1000, [f"j{i}" for i in range(10)])
     assert sum(looked) <= 10
+
+
+class Looked(list[Any]):
+    """Records that count how often one of them is looked up."""
+
+    def __init__(self, records: list[Any]) -> None:
+        super().__init__(records)
+        self.times = 0
+
+    def __getitem__(self, row: Any) -> Any:
+        self.times += 1
+        return super().__getitem__(row)
+
+
+def test_a_decision_looks_up_the_jobs_that_it_starts() -> None:
+    made = dispatcher(server("n1"))
+    for i in range(1000):
+        made.handle(Submitted(1.0, job(f"j{i}")))
+    looked = made.state.table._records = Looked(made.state.table._records)
+    decided = made.decide(2.0)
+    assert decided is not None
+    assert 0 < len(decided.starts) < 20
+    assert looked.times <= 3 * len(decided.starts)
 
 
 def test_jobs_of_paused_queues_come_last_and_are_counted() -> None:

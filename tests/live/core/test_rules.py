@@ -184,3 +184,8 @@ def test_a_rule_of_ones_own_decides_live_and_in_a_replay() -> None:
     times = {"submit_s": [0.0, 1.0, 2.0], "run_s": [10.0] * 3, "estimate_s": [10.0] * 3}
     log = Trace.of({**times, "cpu": [4.0, 1.0, 4.0]}, {"machine": ["n0"], "count": [1.0], "cpu": [4.0]})
     assert replay(log, [name]).jobs["start_s"].to_list() == [0.0, 20.0, 10.0]
+
+
+def test_the_order_of_earlier_versions_is_refused_where_it_is_written() -> None:
+    with pytest.raises(TypeError, match=r"^Widest.key: .* define `rule`, the order as a score"):
+        type("Widest", (InOrder,), {"key": lambda self, tasks: -tasks.work})

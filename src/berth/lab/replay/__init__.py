@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -145,15 +145,15 @@ def _write(folder: ResultDirectory, result: Replay, facts: Mapping[str, Any]) ->
 
 def _policy(text: str) -> PolicySpec:
     """Parse a policy of the placement family, or one that only the live scheduler has."""
-    return PolicySpec(text) if text in LIVE else placement_policy(text)
+    return PolicySpec(text) if text in LIVE else placement_policy(text, LIVE)
 
 
-def placement_policy(text: str) -> PolicySpec:
-    """Parse a policy; refuse one of another family."""
+def placement_policy(text: str, more: Iterable[str] = ()) -> PolicySpec:
+    """Parse a policy; refuse one of another family. `more` are other names that the caller knows."""
     try:
         spec = PolicySpec.parse(text)
     except UnknownName as error:
-        raise in_family(error, "placement") from None
+        raise in_family(error, "placement", more) from None
     family = getattr(spec.load(), "family", None)
     if family != "placement":
         raise InvalidInput("a policy of the placement family", found=f"{text}, of the {family} family", key="policy")

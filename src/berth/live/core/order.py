@@ -13,7 +13,7 @@ from berth.live.core.records import JobRecord
 from berth.live.core.refusals import ANYWHERE
 from berth.live.core.shapes import part
 from berth.live.core.state import State
-from berth.live.core.view import Mask, View, placed, placed_in_order, view_of
+from berth.live.core.view import Chosen, Mask, View, placed, placed_in_order, view_of
 from berth.model import Ints
 
 __all__ = [
@@ -74,7 +74,7 @@ def may_be_tried(state: State, record: JobRecord, time: float) -> bool:
 
 
 def make_view(state: State, time: float) -> View:
-    """All waiting jobs, and what is free.
+    """All waiting jobs, and what is free; it is valid until the state changes.
 
     Jobs that do not fit on an empty cluster are left out: they would only block others.
     """
@@ -83,7 +83,7 @@ def make_view(state: State, time: float) -> View:
     rows, level = _standing(state, time)
     fit = _fit(state, rows)
     rows, level = rows[fit], level[fit]
-    records = state.table.records(rows)
+    records = Chosen(state.table.by_row, rows)
     shapes = state.table.shapes
     gangs = shapes.gangs(state.table.shape(rows))
     reach = shapes.reach(state)

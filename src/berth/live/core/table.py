@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -333,6 +334,11 @@ class JobTable:
         place = np.zeros(len(names), dtype=np.int64)
         place[there] = np.arange(len(there))
         return [names[number] for number in there.tolist()], place[self._type[rows]]
+
+    @property
+    def by_row(self) -> Sequence[JobRecord]:
+        """The record in each row that is in use; it changes with the table."""
+        return cast(Sequence[JobRecord], self._records)
 
     def records(self, rows: Ints) -> tuple[JobRecord, ...]:
         """The records in these rows."""

@@ -25,6 +25,7 @@ from berth.model import Floats, Ints
 
 __all__ = [
     "Allowed",
+    "Chosen",
     "Mask",
     "Placing",
     "View",
@@ -78,9 +79,9 @@ class Allowed(NamedTuple):
 
 
 class Chosen(Sequence[JobRecord]):
-    """Some of the records of a view, by their places; none is looked up before it is asked for."""
+    """Some of these records, by their places; none is looked up before it is asked for."""
 
-    def __init__(self, records: tuple[JobRecord, ...], places: Ints) -> None:
+    def __init__(self, records: Sequence[JobRecord], places: Ints) -> None:
         self._records, self._places = records, places
 
     def at(self, places: Ints | slice) -> Chosen:

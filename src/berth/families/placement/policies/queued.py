@@ -205,6 +205,13 @@ class InOrder(QueuedPolicy):
     rule = "submit"
     """The order, as the score of a `QueueRule`."""
 
+    def __init_subclass__(cls) -> None:
+        """Refuse the method `key`, which was the order in earlier versions and would be ignored."""
+        super().__init_subclass__()
+        if "key" in vars(cls):
+            instead = "define `rule`, the order as a score such as 'estimate * size', or the method `queue`"
+            raise TypeError(f"{cls.__name__}.key: a policy in order has no key any more; {instead}")
+
     def __init__(
         self, problem: PlacementProblem, rng: Any = None, *, backfill: str = "none", fit: str = "first"
     ) -> None:
