@@ -87,6 +87,24 @@ def _reason(report: pytest.TestReport) -> str:
     return " ".join((crash.message if crash is not None else report.longreprtext[-300:]).split())[:300]
 
 
+class _Teller:
+    """Tells of each failure at once: a run takes a quarter of an hour."""
+
+    def __init__(self, reporter: Any) -> None:
+        self._reporter = reporter
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._reporter.write_line(f"\nfailed: {report.nodeid} - {_reason(report)}", red=True)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Tell of failures where the tests of several processes are reported."""
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Teller(config.pluginmanager.get_plugin("terminalreporter")))
+
+
 def _passes_alone(test: str) -> tuple[bool, str]:
     """Run a test again, alone; whether it passed, and what it said."""
     command = [sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", test]

@@ -80,6 +80,7 @@ def test_a_test_that_passes_alone_is_shaky_and_the_run_green(tmp_path: Path, opt
     status, said = run(tmp_path, SECOND_TIME, GOOD, options=options)
     assert status == 0, said
     assert "SHAKY test_it.py::test_second_time - AssertionError: slurmctld took a nap" in said
+    assert ("failed: test_it.py::test_second_time - AssertionError: slurmctld took a nap" in said) == bool(options)
     assert re.search(r"1 passed,.* 1 shaky", said)
 
 

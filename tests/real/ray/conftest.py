@@ -98,3 +98,14 @@ def drive(shared: Shared) -> Drive:
 def alone(shared: Shared) -> None:
     """Disconnect the driver that tests share: as long as it listens, the cluster belongs to nobody else."""
     shared.close()
+
+
+@pytest.fixture
+def heard(drive: Drive, shared: Shared) -> None:
+    """Every node is heard, and nobody is connected: the first snapshot of an engine has all servers."""
+
+    async def nothing(driver: Driver) -> None:
+        pass
+
+    drive(nothing)
+    shared.close()

@@ -15,13 +15,13 @@ SAME = "leaves-jobs-running"
 """A check of which `goes-on-with-a-new-driver` is the larger half: its gang runs on while the driver is closed."""
 
 
-def test_every_promise_is_kept_but_that_of_a_restarted_head(ray_cluster: LocalRay, tmp_path: Path) -> None:
+def test_every_promise_is_kept_but_that_of_a_restarted_head(heard: None, ray_cluster: LocalRay, tmp_path: Path) -> None:
     results = checked(RaySite(ray_cluster, tmp_path), ENGINE_CHECKS.keys() - {SAME})
     # Ray keeps nothing when its head is restarted, unless it has a Redis
     assert [name for name, result in results.items() if not result.passed] == ["survives-the-other-side"]
 
 
 @pytest.mark.slow
-def test_closing_ends_nothing(ray_cluster: LocalRay, tmp_path: Path) -> None:
+def test_closing_ends_nothing(heard: None, ray_cluster: LocalRay, tmp_path: Path) -> None:
     results = checked(RaySite(ray_cluster, tmp_path), {SAME})
     assert results[SAME].passed
