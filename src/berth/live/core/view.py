@@ -138,7 +138,8 @@ class View:
     @property
     def weight(self) -> Floats:
         """Weights (K,) that make amounts comparable: 1 / the largest capacity of a server."""
-        return self.fit.weight
+        weight: Floats = self.fit.weight
+        return weight
 
     @property
     def fit(self) -> Fit:
