@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth.live.core.kernels import Gangs, Paces, Placed, Releases, complete_in_order, ends_later
+from berth.live.core.kernels import FEW, Fit, Gangs, Paces, Placed, Releases, complete_in_order, ends_later
 from tests.harness.examples import examples
 from tests.reference import deferral as twin
 from tests.reference.berthing import needed_whole
@@ -95,8 +95,8 @@ def test_completion_is_its_plain_twin(case: Case, counted: int) -> None:
     if not gangs:
         return
     arranged, kind, work, reach, left, paces, coming = arrays(case)
-    placed, weight = table(200, 8), np.ones(len(free[0]))
-    complete_in_order(arranged, kind, work, reach, weight, left, paces, coming, placed, 1.05, counted)
+    placed, fit = table(200, 8), Fit(FEW, np.ones(len(free[0])), np.ones(len(free[0])))
+    complete_in_order(arranged, kind, work, fit, reach, left, paces, coming, placed, 1.05, counted)
     size = int(placed.size[0])
     found = [
         (int(j), int(m - arranged.start[j]), int(r), int(c))

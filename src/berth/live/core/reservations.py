@@ -19,7 +19,7 @@ from berth.live.core.records import JobRecord
 from berth.live.core.runtimes import seconds_left, slowest, works
 from berth.live.core.state import State
 from berth.live.core.table import Running
-from berth.live.core.view import Allowed, Mask, Placing, View, placed_in_order, weight_of
+from berth.live.core.view import Allowed, Mask, Placing, View, placed_in_order
 from berth.model import Floats, Ints
 
 __all__ = [
@@ -96,8 +96,8 @@ def first_room(view: View, free: Ints, releases: Releases) -> Room | None:
     rows = int(np.minimum(gangs.most, servers).sum() + len(gangs.most))
     job, role, server, count = (np.zeros(rows, dtype=np.int64) for _ in range(4))
     placed = Placed(job, role, server, count, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=bool))
-    reach, weight = view.reach & view.usable, weight_of(view.capacity)
-    after = int(earliest(gangs, reach, weight, free, releases.server, releases.amount, placed))
+    reach, fit = view.reach & view.usable, view.fit
+    after = int(earliest(gangs, fit, reach, free, releases.server, releases.amount, placed))
     if after < 0:
         return None
     return Room(after, float(releases.time[after - 1]) if after else 0.0, np.unique(server[: placed.size[0]]))

@@ -16,7 +16,7 @@ from berth.capacity import Violation
 from berth.files.quantities import MILLI
 from berth.live.core.events import Start
 from berth.live.core.jobs import Job, Place
-from berth.live.core.kernels import Gangs, Placed, berth_in_order
+from berth.live.core.kernels import FEW, Fit, Gangs, Placed, berth_in_order
 from berth.live.core.records import JobRecord
 from berth.live.core.shapes import part
 from berth.live.core.speeds import Learned
@@ -29,6 +29,7 @@ __all__ = [
     "Mask",
     "Placing",
     "View",
+    "fit_by",
     "placed",
     "placed_in_order",
     "rest_in_order",
@@ -138,7 +139,13 @@ class View:
     @property
     def weight(self) -> Floats:
         """Weights (K,) that make amounts comparable: 1 / the largest capacity of a server."""
-        return weight_of(self.capacity)
+        weight: Floats = self.fit.weight
+        return weight
+
+    @property
+    def fit(self) -> Fit:
+        """How the fallback policy finds servers: as few as possible."""
+        return fit_by(FEW, self.capacity)
 
     @property
     def unit(self) -> Ints:
@@ -289,17 +296,17 @@ def placed(gangs: Gangs, reach: Mask, capacity: Ints, left: Ints) -> Placing:
     shapes = int(gangs.shape.max()) + 1
     placed = Placed(whole(rows), whole(rows), whole(rows), whole(rows), whole(1), np.zeros(shapes, dtype=bool))
     free = left[open_]
-    berth_in_order(gangs, np.ascontiguousarray(reach[:, open_]), weight_of(capacity), free, placed)
+    order, there = np.arange(len(gangs.reach)), np.ascontiguousarray(reach[:, open_])
+    berth_in_order(gangs, fit_by(FEW, capacity), order, there, free, placed)
     left[open_] = free
     size = int(placed.size[0])
     return Placing(placed.job[:size], placed.role[:size], open_[placed.server[:size]], placed.count[:size])
 
 
-def weight_of(capacity: Ints) -> Floats:
-    """Weights (K,) that make amounts comparable: 1 / the largest capacity of a server."""
+def fit_by(rule: int, capacity: Ints) -> Fit:
+    """A rule that finds servers among those with this capacity (R, K)."""
     most = capacity.max(axis=0, initial=0).astype(np.float64)
-    weight: Floats = np.divide(1.0, most, out=np.zeros(len(most)), where=most > 0)
-    return weight
+    return Fit(rule, most, np.divide(1.0, most, out=np.zeros(len(most)), where=most > 0))
 
 
 def rest_in_order(view: View, places: Sequence[int] | Ints, free: Ints) -> Placing:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from berth.kernels.compiled import compiled, inner
-from berth.live.core.kernels.berthing import Gangs, Placed, put, room
+from berth.live.core.kernels.berthing import Gangs, Placed, change, put, rest, room
 
 __all__ = ["FILL", "ORDER", "PACK", "SPREAD", "start_plainly"]
 
@@ -32,13 +32,10 @@ def _server(gangs: Gangs, allowed: Any, weight: Any, free: Any, role: int, left:
         tasks = room(gangs.demand, free, role, r, min(left, gangs.each[role]))
         if tasks == 0:
             continue
-        rest = 0.0
-        for k in range(free.shape[1]):
-            rest += free[r, k] * weight[k]
         if rule >= SPREAD:
-            value = rest
+            value = rest(weight, free, r)
         elif tasks == left:
-            value = 1e15 - (rest if rule == PACK else 0.0)
+            value = 1e15 - (rest(weight, free, r) if rule == PACK else 0.0)
         else:
             value = float(tasks) if rule == PACK else 0.0
         if best < 0 or value > key:
@@ -99,8 +96,6 @@ def start_plainly(
                 put(gangs, free, placed, job, role, server, count)
                 left -= count
         if not fits:
-            for row in range(first, placed.size[0]):
-                for k in range(free.shape[1]):
-                    free[placed.server[row], k] += placed.count[row] * gangs.demand[placed.role[row], k]
+            change(gangs, free, placed, first, 1)
             placed.size[0] = first
             placed.failed[gangs.shape[job]] = True

@@ -54,6 +54,6 @@ class CompletionDriver:
         failed = np.zeros(int(gangs.shape.max()) + 1, dtype=bool)
         placed = Placed(job, role, server, count, np.zeros(1, dtype=np.int64), failed)
         releases = self.waits.releases(view)
-        complete_in_order(gangs, kind, seconds, view.reach, view.weight, free, paces, releases, placed, EQUAL, COUNTED)
+        complete_in_order(gangs, kind, seconds, view.fit, view.reach, free, paces, releases, placed, EQUAL, COUNTED)
         size = int(placed.size[0])
         return Placing(job[:size], role[:size], server[:size], count[:size])

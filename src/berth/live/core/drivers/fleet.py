@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from berth.live.core.view import Placing, View, rest_in_order
 from berth.model import Cluster, Floats, Ints, Resource
 
-__all__ = ["ServerFleet", "asked_by_servers", "asked_past_blocked", "fleet_of", "forget_old", "reach_of"]
+__all__ = ["ServerFleet", "asked_by_servers", "fleet_of", "forget_old", "reach_of"]
 
 LARGE = 4096.0
 """If the largest server has more units of a resource than this, the resource is counted in larger units."""
@@ -86,31 +86,6 @@ def asked_by_servers(view: View, propose: Callable[[View], Placing]) -> Placing:
             return Placing.joined(parts)
     rest = np.flatnonzero(np.isin(row, order[SETS:]))
     return Placing.joined([*parts, rest_in_order(view, rest, free)] if len(rest) else parts)
-
-
-def asked_past_blocked(view: View, propose: Callable[[View], Placing]) -> Placing:
-    """What a policy starts whose first waiting job may hold back the others: not where it may not start itself.
-
-    So while the first job that waits may use only some servers, the policy is asked about the others again, for the
-    rest of the servers.
-    """
-    placing = propose(view)
-    if view.allowed is None:
-        return placing
-    free, parts, there = view.free.copy(), [placing], view.usable
-    left = np.arange(len(view.records))
-    while not view.enough():
-        np.subtract.at(free, placing.server, placing.count[:, None] * view.gangs.demand[placing.role])
-        left = left[~np.isin(left, placing.job)]
-        if not len(left) or (free < 0).any():  # the dispatcher's check reports it
-            break
-        there = there & ~view.allowed.servers[view.allowed.row[left[0]]]
-        left = left[(view.reach[:, there] & (free[there] > 0).any(axis=1)).any(axis=1)[view.gangs.reach[left]]]
-        if not len(left):
-            break
-        placing = view.whole(left, propose(view.only(left, free).within(there)))
-        parts.append(placing)
-    return Placing.joined(parts)
 
 
 def forget_old(kinds: dict[Kind, Known], waiting: Collection[Kind], most: int = KINDS) -> None:

@@ -48,7 +48,7 @@ def gathered(view: View, placing: Placing) -> Placing:
         pace = view.learned.speeds(view.records[name].job.type)
         slowest = pace[given.server[first[i] : first[i + 1]]].min()
         reach[i] = view.reach[view.gangs.reach[name]] & (pace * EQUAL >= slowest)
-    gather(gangs, reach, view.weight, free, given, first, placed)
+    gather(gangs, view.fit, reach, free, given, first, placed)
     end = int(placed.size[0])
     again = Placing(chosen[job[:end]], role[:end] + shift[job[:end]], server[:end], count[:end])
     return Placing.joined([stay, again])

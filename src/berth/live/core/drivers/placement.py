@@ -27,7 +27,7 @@ from berth.families.placement.problem import (
 )
 from berth.live.core.drivers.base import Driver
 from berth.live.core.drivers.deferral import Waits
-from berth.live.core.drivers.fleet import ServerFleet, asked_by_servers, asked_past_blocked, fleet_of, reach_of
+from berth.live.core.drivers.fleet import ServerFleet, asked_by_servers, fleet_of, reach_of
 from berth.live.core.records import Outcome
 from berth.live.core.runtimes import works
 from berth.live.core.view import Placing, View, rest_in_order
@@ -79,8 +79,7 @@ class PlacementDriver(Driver):
         """The policy's answer, then the jobs that it cannot be asked about."""
         if self._policy is None:
             self._build(view)
-        asked = asked_by_servers if self._single else asked_past_blocked
-        return asked(view, self._proposed)
+        return asked_by_servers(view, self._proposed) if self._single else self._proposed(view)
 
     def _proposed(self, view: View) -> Placing:
         plain = self._known(view)

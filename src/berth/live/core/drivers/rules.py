@@ -12,10 +12,10 @@ from berth.families.placement.policies.queue_rule import BACKFILL, FITS, SHADOW,
 from berth.families.placement.problem import PlacementProblem
 from berth.live.core.drivers.base import Driver
 from berth.live.core.drivers.deferral import Waits
-from berth.live.core.kernels import Asked, Ends, Placed, start_fairly, start_in_order, start_packed
+from berth.live.core.kernels import Asked, Ends, Placed, berth_in_order, start_fairly, start_in_order, start_packed
 from berth.live.core.records import Outcome
 from berth.live.core.runtimes import works
-from berth.live.core.view import ROWS, Placing, View
+from berth.live.core.view import ROWS, Placing, View, fit_by
 from berth.model import Floats, Ints
 from berth.registry import PolicySpec
 
@@ -79,6 +79,8 @@ class RulePolicy(Driver):
             start_fairly(asked, order, owner, used, view.capacity.sum(axis=0), free, placed)
         elif rule.turns == "packed":
             start_packed(asked, rule.hurry, free, placed)
+        elif rule.backfill == "any":
+            berth_in_order(asked.gangs, asked.fit, order, asked.reach, free, placed)
         else:
             ends = ends_of(view, len(placed.job) if rule.backfill == "easy" else 0)
             window, windows = np.zeros(len(order), dtype=np.int64), np.ones((1, len(free)), dtype=bool)
@@ -122,9 +124,8 @@ def ends_of(view: View, spare: int) -> Ends:
 def asked_of(view: View, rule: QueueRule) -> Asked:
     """The question of a view for the kernels."""
     excess = np.maximum(view.state.used - view.capacity, 0)
-    largest = view.capacity.max(axis=0).astype(np.float64)
-    work, fit = estimates(view, view.rows), FITS[rule.fit]
-    return Asked(view.gangs, work, view.reach, fit, view.state.speed, excess, largest, view.weight)
+    fit = fit_by(FITS[rule.fit], view.capacity)
+    return Asked(view.gangs, estimates(view, view.rows), view.reach, fit, view.state.speed, excess)
 
 
 def room_for(view: View) -> Placed:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from berth.live.core.kernels.berthing import Gangs, Placed, berth_in_order, earliest, gather
+from berth.live.core.kernels.berthing import FEW, Fit, Gangs, Placed, berth_in_order, earliest, gather
 from berth.live.core.kernels.completion import Paces, Releases, complete_in_order, ends_later
 from berth.live.core.kernels.promises import Promises, plan_all
 from berth.live.core.kernels.queueing import Asked, Ends, start_in_order
 from berth.live.core.kernels.turns import start_fairly, start_packed
 
 __all__ = [
+    "FEW",
     "Asked",
     "Ends",
+    "Fit",
     "Gangs",
     "Paces",
     "Placed",

@@ -1,11 +1,20 @@
-"""Places for gangs in the order of a queue.
+"""Places for gangs, by a rule.
 
-A gang gets all tasks that it needs, or none, on as few servers as possible: on one server where one has room for all of
-it; else role by role, each on the server that has room for all of its tasks, or for most of them, and so on with the
-next. Of servers that are equal in that, one that the gang already uses is preferred, then the one that is left with
-least, as a sum over resources of shares of the largest server. First every role gets its minimum, then roles are filled
-up. Where a job does not fit so, it is tried once more with the roles first that have fewest servers to choose from.
-Amounts are whole numbers, so sums are exact.
+A gang gets the minimum of each role, or nothing; then its roles are filled up. A role gets servers one after another,
+each for as many tasks as it has room for. The rule picks among the servers with room for a task:
+
+* `FEW`: the one with room for all tasks that are left, or for most of them; of servers that are equal in that, one that
+  the gang already uses, then the one that has least free, as a sum over resources of shares of the largest server. A
+  gang of several roles starts on one server where one has room for all that it needs;
+* `FIRST`: the first;
+* `BEST`, `WORST`: the one with the least, or the most, left beside a task, as a sum over resources of shares of the
+  largest server;
+* `ALIGNED`: the one whose free amounts, as shares of the largest server, have the largest scalar product with a task's
+  (Tetris);
+* `WHOLE`: `BEST`, because no resource comes in devices here.
+
+Ties go to the first. Where roles do not fit in the order in which they are given, they are tried once more, the one
+with fewest servers to choose from first. Amounts are whole numbers, so sums are exact.
 
 Axes: n jobs, m roles of all jobs, R servers, K resources, C sets of servers.
 """
@@ -19,19 +28,33 @@ import numpy as np
 from berth.kernels.compiled import compiled, inner
 
 __all__ = [
+    "ALIGNED",
+    "BEST",
+    "FEW",
+    "FIRST",
+    "WHOLE",
+    "WORST",
+    "Fit",
     "Gangs",
     "Placed",
     "berth_gang",
     "berth_in_order",
+    "change",
+    "cost_of",
     "earliest",
     "fill_up",
+    "find",
     "gather",
     "holds",
     "most_free",
+    "put",
     "rest",
     "room",
     "too_large",
 ]
+
+FIRST, BEST, WORST, ALIGNED, WHOLE, FEW = range(6)
+NEXT = 1e-6  # weight of what is left beside fragments, of which there are none
 
 
 class Gangs(NamedTuple):
@@ -59,6 +82,14 @@ class Placed(NamedTuple):
     count: Any
     size: Any
     failed: Any
+
+
+class Fit(NamedTuple):
+    """The rule that finds servers; of resources the largest amount of a server (K,), and 1 / that (K,)."""
+
+    rule: Any
+    most: Any
+    weight: Any
 
 
 @inner
@@ -124,9 +155,38 @@ def put(gangs: Gangs, free: Any, placed: Placed, job: int, role: int, server: in
 
 
 @inner
-def place(gangs: Gangs, allowed: Any, weight: Any, free: Any, placed: Placed, job: int, role: int, wanted: int) -> Any:
-    """Place `wanted` tasks of a role on as few servers as possible; how many found no place."""
-    left = wanted
+def change(gangs: Gangs, free: Any, placed: Placed, first: int, sign: int) -> None:
+    """Add to what is free what the rows from `first` on take, or with a sign of -1 subtract it."""
+    for row in range(first, placed.size[0]):
+        for k in range(free.shape[1]):
+            free[placed.server[row], k] += sign * placed.count[row] * gangs.demand[placed.role[row], k]
+
+
+@inner
+def cost_of(gangs: Gangs, fit: Fit, free: Any, role: int, r: int) -> Any:
+    """Cost of a task of a role on a server; lower is better."""
+    if fit.rule == FIRST:
+        return 0.0
+    if fit.rule == FEW:
+        return rest(fit.weight, free, r)
+    total = 0.0
+    for k in range(free.shape[1]):
+        most = fit.most[k]
+        if most > 0.0:
+            need = gangs.demand[role, k]
+            if fit.rule == ALIGNED:
+                total -= float(need) * float(free[r, k]) / (most * most)
+            else:
+                total += (free[r, k] - need) / most
+    if fit.rule == WORST:
+        return -total
+    return NEXT * total if fit.rule == WHOLE else total
+
+
+@inner
+def place(gangs: Gangs, fit: Fit, allowed: Any, free: Any, placed: Placed, job: int, role: int, wanted: int) -> Any:
+    """Place `wanted` tasks of a role where the rule says; how many found no place."""
+    left, few = wanted, fit.rule == FEW
     while left > 0:
         best = -1
         most = 0
@@ -136,20 +196,22 @@ def place(gangs: Gangs, allowed: Any, weight: Any, free: Any, placed: Placed, jo
             if not allowed[r]:
                 continue
             count = room(gangs.demand, free, role, r, left)
-            if count == 0 or count < most:
+            if count == 0 or (few and count < most):
                 continue
             count = min(count, more(gangs, placed, job, role, r, left))
-            if count == 0 or count < most:
+            if count <= 0 or (few and count < most):
                 continue
-            here = uses(placed, job, r)
-            if count == most and used and not here:
+            here = few and uses(placed, job, r)
+            if few and count == most and used and not here:
                 continue
-            after = rest(weight, free, r)
-            if count > most or (here and not used) or after < least:
+            cost = cost_of(gangs, fit, free, role, r)
+            if best < 0 or cost < least or (few and (count > most or (here and not used))):
                 best = r
                 most = count
                 used = here
-                least = after
+                least = cost
+            if fit.rule == FIRST:
+                break
         if best < 0 or placed.size[0] == placed.job.shape[0]:
             return left
         put(gangs, free, placed, job, role, best, most)
@@ -210,48 +272,47 @@ def hardest(gangs: Gangs, allowed: Any, weight: Any, free: Any, placed: Any, job
 
 
 @inner
-def needed(gangs: Gangs, allowed: Any, weight: Any, free: Any, placed: Placed, job: int, done: Any, given: bool) -> Any:
-    """Place what a job needs, all or nothing: its roles as they are `given`, or the hardest first; whether it fits.
-
-    `done` (m,) is room for notes.
-    """
-    first = placed.size[0]
-    start = gangs.start[job]
-    for role in range(start, gangs.start[job + 1]):
-        done[role] = False
-    for turn in range(gangs.start[job + 1] - start):
-        role = start + turn if given else hardest(gangs, allowed, weight, free, done, job)
-        done[role] = True
-        if place(gangs, allowed, weight, free, placed, job, role, gangs.minimum[role]) > 0:
-            for row in range(first, placed.size[0]):
-                for k in range(free.shape[1]):
-                    free[placed.server[row], k] += placed.count[row] * gangs.demand[placed.role[row], k]
-            placed.size[0] = first
-            return False
-    return True
-
-
-@inner
-def berth_gang(gangs: Gangs, allowed: Any, weight: Any, free: Any, placed: Placed, job: int, done: Any) -> Any:
-    """Place what a job needs, all or nothing; whether it fits."""
-    if gangs.start[job + 1] - gangs.start[job] == 1:
-        return needed(gangs, allowed, weight, free, placed, job, done, True)
-    server = tightest(gangs, allowed, weight, free, job)
-    if server >= 0 and placed.size[0] + gangs.start[job + 1] - gangs.start[job] <= placed.job.shape[0]:
-        for role in range(gangs.start[job], gangs.start[job + 1]):
-            if gangs.minimum[role] > 0:
-                put(gangs, free, placed, job, role, server, gangs.minimum[role])
-        return True
-    if needed(gangs, allowed, weight, free, placed, job, done, True):
-        return True
-    return needed(gangs, allowed, weight, free, placed, job, done, False)
+def berth_gang(gangs: Gangs, fit: Fit, allowed: Any, free: Any, placed: Placed, job: int, done: Any) -> Any:
+    """Place what a job needs, all or nothing; whether it fits. `done` (m,) is room for notes."""
+    first, start, end = placed.size[0], gangs.start[job], gangs.start[job + 1]
+    if fit.rule == FEW and end - start > 1:
+        server = tightest(gangs, allowed, fit.weight, free, job)
+        if server >= 0 and first + end - start <= placed.job.shape[0]:
+            for role in range(start, end):
+                if gangs.minimum[role] > 0:
+                    put(gangs, free, placed, job, role, server, gangs.minimum[role])
+            return True
+    for again in range(1 if end - start == 1 else 2):
+        for role in range(start, end):
+            done[role] = False
+        lacking = 0
+        for turn in range(start, end):
+            role = hardest(gangs, allowed, fit.weight, free, done, job) if again else turn
+            done[role] = True
+            lacking = place(gangs, fit, allowed, free, placed, job, role, gangs.minimum[role])
+            if lacking > 0:
+                break
+        if lacking == 0:
+            return True
+        change(gangs, free, placed, first, 1)
+        placed.size[0] = first
+    return False
 
 
 @inner
-def fill_up(gangs: Gangs, allowed: Any, weight: Any, free: Any, placed: Placed, job: int) -> None:
+def fill_up(gangs: Gangs, fit: Fit, allowed: Any, free: Any, placed: Placed, job: int) -> None:
     """Place tasks that a job that has what it needs may have in addition."""
     for role in range(gangs.start[job], gangs.start[job + 1]):
-        place(gangs, allowed, weight, free, placed, job, role, gangs.most[role] - gangs.minimum[role])
+        place(gangs, fit, allowed, free, placed, job, role, gangs.most[role] - gangs.minimum[role])
+
+
+@inner
+def find(gangs: Gangs, fit: Fit, allowed: Any, free: Any, placed: Placed, job: int, done: Any) -> Any:
+    """Place a job with all that it needs, and more where there is room, or not at all; whether it fits."""
+    if not berth_gang(gangs, fit, allowed, free, placed, job, done):
+        return False
+    fill_up(gangs, fit, allowed, free, placed, job)
+    return True
 
 
 @inner
@@ -275,23 +336,21 @@ def too_large(gangs: Gangs, job: int, peak: Any) -> Any:
 
 
 @compiled
-def berth_in_order(gangs: Gangs, reach: Any, weight: Any, free: Any, placed: Placed) -> None:
-    """Place jobs one after another; `reach` (C, R) are the sets of servers, `free` (R, K) becomes what is left.
+def berth_in_order(gangs: Gangs, fit: Fit, order: Any, reach: Any, free: Any, placed: Placed) -> None:
+    """Place jobs one after another, in `order` (n,); one that does not fit leaves everything as it was.
 
-    `weight` (K,) makes amounts comparable. A job that does not fit leaves everything as it was.
+    `reach` (C, R) are the sets of servers, `free` (R, K) becomes what is left.
     """
     done = np.zeros(gangs.minimum.shape[0], dtype=np.bool_)
     peak = np.zeros(free.shape[1], dtype=np.int64)
     most_free(free, peak)
-    for job in range(gangs.reach.shape[0]):
+    for job in order:
         if placed.failed[gangs.shape[job]] or too_large(gangs, job, peak):
             continue
-        allowed = reach[gangs.reach[job]]
-        if not berth_gang(gangs, allowed, weight, free, placed, job, done):
+        if find(gangs, fit, reach[gangs.reach[job]], free, placed, job, done):
+            most_free(free, peak)
+        else:
             placed.failed[gangs.shape[job]] = True
-            continue
-        fill_up(gangs, allowed, weight, free, placed, job)
-        most_free(free, peak)
 
 
 @inner
@@ -309,7 +368,7 @@ def free_after(free: Any, server: Any, amount: Any, after: int, left: Any) -> No
 
 
 @compiled
-def earliest(gangs: Gangs, reach: Any, weight: Any, free: Any, server: Any, amount: Any, placed: Placed) -> Any:
+def earliest(gangs: Gangs, fit: Fit, reach: Any, free: Any, server: Any, amount: Any, placed: Placed) -> Any:
     """After how many releases the first job has room, which gets its places in `placed`; -1 if after none.
 
     A release gives `amount` (p, K) of a `server` (p,) back. `free` (R, K) is below 0 where others hold more than is
@@ -326,7 +385,7 @@ def earliest(gangs: Gangs, reach: Any, weight: Any, free: Any, server: Any, amou
             return -1
         free_after(free, server, amount, after, left)
         placed.size[0] = 0
-        fits = berth_gang(gangs, allowed, weight, left, placed, 0, done)
+        fits = berth_gang(gangs, fit, allowed, left, placed, 0, done)
         if fits:
             many = after
         else:
@@ -350,7 +409,7 @@ def servers_of(placed: Placed, first: int, last: int) -> Any:
 
 
 @compiled
-def gather(gangs: Gangs, reach: Any, weight: Any, free: Any, given: Placed, first: Any, placed: Placed) -> None:
+def gather(gangs: Gangs, fit: Fit, reach: Any, free: Any, given: Placed, first: Any, placed: Placed) -> None:
     """Place gangs again on fewer servers, one after another, each where `reach` says; those that cannot stay.
 
     Rows `first[job]` to `first[job + 1]` of `given` are where a job is now, `free` (R, K) is what all leave.
@@ -361,12 +420,10 @@ def gather(gangs: Gangs, reach: Any, weight: Any, free: Any, given: Placed, firs
         for row in range(first[job], first[job + 1]):
             for k in range(free.shape[1]):
                 free[given.server[row], k] += given.count[row] * gangs.demand[given.role[row], k]
-        fits = berth_gang(gangs, reach[gangs.reach[job]], weight, free, placed, job, done)
+        fits = berth_gang(gangs, fit, reach[gangs.reach[job]], free, placed, job, done)
         if fits and servers_of(placed, begin, placed.size[0]) < servers_of(given, first[job], first[job + 1]):
             continue
-        for row in range(begin, placed.size[0]):
-            for k in range(free.shape[1]):
-                free[placed.server[row], k] += placed.count[row] * gangs.demand[placed.role[row], k]
+        change(gangs, free, placed, begin, 1)
         placed.size[0] = begin
         for row in range(first[job], first[job + 1]):
             put(gangs, free, placed, job, given.role[row], given.server[row], given.count[row])

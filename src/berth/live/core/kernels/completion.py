@@ -14,6 +14,7 @@ import numpy as np
 
 from berth.kernels.compiled import compiled, inner
 from berth.live.core.kernels.berthing import (
+    Fit,
     Gangs,
     Placed,
     berth_gang,
@@ -291,8 +292,8 @@ def complete_in_order(
     gangs: Gangs,
     kind: Any,
     work: Any,
+    fit: Fit,
     reach: Any,
-    weight: Any,
     free: Any,
     paces: Paces,
     releases: Releases,
@@ -331,7 +332,7 @@ def complete_in_order(
             continue
         allowed = reach[gangs.reach[job]]
         tier, pace, apart = paces.tier[kind[job]], paces.pace[kind[job]], paces.apart[kind[job]]
-        look(gangs, allowed, weight, free, job, tier, notes)
+        look(gangs, allowed, fit.weight, free, job, tier, notes)
         now = best_now(gangs, job, work[job], pace, apart, mixes, notes, where)
         if now == np.inf:
             placed.failed[gangs.shape[job]] = True
@@ -353,12 +354,12 @@ def complete_in_order(
         begin = placed.size[0]
         for r in range(free.shape[0]):
             mask[r] = allowed[r] and within(tier[r], where[1], mixes) and (where[0] < 0 or r == where[0])
-        if not berth_gang(gangs, mask, weight, free, placed, job, done):
+        if not berth_gang(gangs, fit, mask, free, placed, job, done):
             continue
         if where[0] >= 0:
             for r in range(free.shape[0]):
                 mask[r] = r == where[0]
-        fill_up(gangs, mask, weight, free, placed, job)
+        fill_up(gangs, fit, mask, free, placed, job)
         most_free(free, peak)
         for row in range(begin, placed.size[0]):
             release(releases, now, placed.server[row], gangs, placed.role[row], placed.count[row])

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from berth.kernels.compiled import compiled, inner
-from berth.live.core.kernels.berthing import Placed, room
-from berth.live.core.kernels.queueing import Asked, Ends, find
+from berth.live.core.kernels.berthing import Placed, find, room
+from berth.live.core.kernels.queueing import Asked, Ends
 
 __all__ = ["Promises", "plan_all"]
 
@@ -110,7 +110,7 @@ def earliest(
                     amount = stairs.amount[c, r, k]
                     lowest[r, k] = amount if c == b else min(lowest[r, k], amount)
         placed.size[0] = 0
-        if find(asked, allowed, lowest, placed, job, done):
+        if find(asked.gangs, asked.fit, allowed, lowest, placed, job, done):
             promises.size[job] = placed.size[0]
             for row in range(placed.size[0]):
                 at = promises.first[job] + row

@@ -1,17 +1,4 @@
-"""Start jobs in the order of a queue, where a rule finds servers for their tasks.
-
-A role gets servers one after another, each for as many tasks as it has room for. The rule picks among the servers with
-room for a task:
-
-* `FIRST`: the first;
-* `BEST`, `WORST`: the one with the least, or the most, left beside a task, as a sum over resources of shares of the
-  largest server;
-* `ALIGNED`: the one whose free amounts, as shares of the largest server, have the largest scalar product with a task's
-  (Tetris);
-* `WHOLE`: `BEST`, because no resource comes in devices here.
-
-Ties go to the first. A job gets the minimum of each role, or nothing; then its roles are filled up. Where roles do not
-fit in the order in which they are given, they are tried once more, the one with fewest servers to choose from first.
+"""Start jobs in the order of a queue, where a rule finds servers for their tasks: see `berthing`.
 
 Axes: n jobs, m roles of all jobs, p places, R servers, K resources, C sets of servers.
 """
@@ -23,30 +10,25 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from berth.kernels.compiled import compiled, inner
-from berth.live.core.kernels.berthing import Gangs, Placed, hardest, more, most_free, put, room, too_large
+from berth.live.core.kernels.berthing import Fit, Gangs, Placed, change, find, most_free, too_large
 
-__all__ = ["ALIGNED", "ANY", "BEST", "EASY", "FIRST", "STRICT", "WHOLE", "WORST", "Asked", "Ends", "start_in_order"]
+__all__ = ["EASY", "STRICT", "Asked", "Ends", "start_in_order"]
 
-STRICT, EASY, ANY = range(3)
-FIRST, BEST, WORST, ALIGNED, WHOLE = range(5)
-NEXT = 1e-6  # weight of what is left beside fragments, of which there are none
+STRICT, EASY = range(2)
 
 
 class Asked(NamedTuple):
-    """Jobs, their work at speed 1 (n,), the sets of servers (C, R), and the rule that finds servers.
+    """Jobs, their work at speed 1 (n,), the sets of servers (C, R), and how servers are found.
 
-    Of servers the speed (R,), and how much more is held there than they have (R, K); of resources the largest amount
-    of a server (K,), and 1 / that (K,).
+    Of servers the speed (R,), and how much more is held there than they have (R, K).
     """
 
     gangs: Gangs
     work: Any
     reach: Any
-    rule: Any
+    fit: Fit
     speed: Any
     excess: Any
-    most: Any
-    weight: Any
 
 
 class Ends(NamedTuple):
@@ -56,88 +38,6 @@ class Ends(NamedTuple):
     server: Any
     amount: Any
     size: Any
-
-
-@inner
-def cost_of(asked: Asked, free: Any, role: int, r: int) -> Any:
-    """Cost of a task of a role on a server; lower is better."""
-    total = 0.0
-    for k in range(free.shape[1]):
-        most = asked.most[k]
-        if most > 0.0:
-            need = asked.gangs.demand[role, k]
-            if asked.rule == ALIGNED:
-                total -= float(need) * float(free[r, k]) / (most * most)
-            else:
-                total += (free[r, k] - need) / most
-    if asked.rule == WORST:
-        return -total
-    return NEXT * total if asked.rule == WHOLE else total
-
-
-@inner
-def place_by(asked: Asked, allowed: Any, free: Any, placed: Placed, job: int, role: int, wanted: int) -> Any:
-    """Place `wanted` tasks of a role where the rule says; how many found no place."""
-    gangs, left = asked.gangs, wanted
-    while left > 0:
-        best = -1
-        most = 0
-        least = 0.0
-        for r in range(free.shape[0]):
-            if not allowed[r]:
-                continue
-            count = room(gangs.demand, free, role, r, left)
-            if count > 0:
-                count = min(count, more(gangs, placed, job, role, r, left))
-            if count <= 0:
-                continue
-            cost = 0.0 if asked.rule == FIRST else cost_of(asked, free, role, r)
-            if best < 0 or cost < least:
-                best = r
-                most = count
-                least = cost
-            if asked.rule == FIRST:
-                break
-        if best < 0 or placed.size[0] == placed.job.shape[0]:
-            return left
-        put(gangs, free, placed, job, role, best, most)
-        left -= most
-    return 0
-
-
-@inner
-def change(gangs: Gangs, free: Any, placed: Placed, first: int, sign: int) -> None:
-    """Add to what is free what the rows from `first` on take, or with a sign of -1 subtract it."""
-    for row in range(first, placed.size[0]):
-        for k in range(free.shape[1]):
-            free[placed.server[row], k] += sign * placed.count[row] * gangs.demand[placed.role[row], k]
-
-
-@inner
-def find(asked: Asked, allowed: Any, free: Any, placed: Placed, job: int, done: Any) -> Any:
-    """Place a job with all that it needs, and more where there is room, or not at all; whether it fits.
-
-    `done` (m,) is room for notes.
-    """
-    gangs, first = asked.gangs, placed.size[0]
-    start, end = gangs.start[job], gangs.start[job + 1]
-    for again in range(1 if end - start == 1 else 2):
-        for role in range(start, end):
-            done[role] = False
-        lacking = 0
-        for turn in range(start, end):
-            role = hardest(gangs, allowed, asked.weight, free, done, job) if again else turn
-            done[role] = True
-            lacking = place_by(asked, allowed, free, placed, job, role, gangs.minimum[role])
-            if lacking > 0:
-                break
-        if lacking == 0:
-            for role in range(start, end):
-                place_by(asked, allowed, free, placed, job, role, gangs.most[role] - gangs.minimum[role])
-            return True
-        change(gangs, free, placed, first, 1)
-        placed.size[0] = first
-    return False
 
 
 @inner
@@ -186,7 +86,7 @@ def reserve(
     while many - few > 1:
         after = (few + many) // 2
         free_after(asked, free, ends, by_end, after, future)
-        if find(asked, allowed, future, placed, job, done):
+        if find(asked.gangs, asked.fit, allowed, future, placed, job, done):
             many = after
         else:
             few = after
@@ -197,7 +97,7 @@ def reserve(
     while many < size and ends.end[by_end[many]] <= time:
         many += 1
     free_after(asked, free, ends, by_end, many, future)
-    find(asked, allowed, future, placed, job, done)
+    find(asked.gangs, asked.fit, allowed, future, placed, job, done)
     placed.size[0] = first
     return time
 
@@ -226,9 +126,8 @@ def start_in_order(
     """Start jobs in `order` (n,) while they fit; then those that may pass the first that does not fit.
 
     `STRICT`: none, except on servers where that one may not start now: `windows` (A, R) are sets of servers, `window`
-    (n,) that of each job. `ANY`: all that fit. `EASY`: all that fit and do not delay it; it gets a reservation at the
-    first moment at which it fits if jobs end as estimated. Others may pass it that end by then, or use only what it
-    leaves.
+    (n,) that of each job. `EASY`: all that fit and do not delay it; it gets a reservation at the first moment at which
+    it fits if jobs end as estimated. Others may pass it that end by then, or use only what it leaves.
 
     `free` (R, K) becomes what is left; `ends` needs room for the rows of jobs that start.
     """
@@ -244,20 +143,20 @@ def start_in_order(
     for place in range(order.shape[0]):
         job = order[place]
         shape, reach, first = gangs.shape[job], asked.reach[gangs.reach[job]], placed.size[0]
-        for r in range(servers):
-            allowed[r] = reach[r] and there[r]
         if not placed.failed[shape]:
-            fits = not too_large(gangs, job, peak) and find(asked, allowed, free, placed, job, done)
+            for r in range(servers):
+                allowed[r] = reach[r] and there[r]
+            fits = not too_large(gangs, job, peak) and find(asked.gangs, asked.fit, allowed, free, placed, job, done)
             placed.failed[shape] = not fits
         if placed.failed[shape]:
             if backfill == STRICT:
                 if not close(windows, window[job], reach, not waiting, there):
                     return
                 waiting = True
-            if backfill == EASY and not waiting:
+            elif not waiting:
                 waiting = True
                 by_end = np.argsort(ends.end[: ends.size[0]], kind="mergesort")
-                shadow = reserve(asked, allowed, free, future, ends, by_end, now, placed, job, done)
+                shadow = reserve(asked, reach, free, future, ends, by_end, now, placed, job, done)
                 for r in range(servers):
                     for k in range(free.shape[1]):
                         both[r, k] = min(free[r, k], future[r, k])
@@ -266,7 +165,7 @@ def start_in_order(
         if waiting and end > shadow:  # must not use the first one's place
             change(gangs, free, placed, first, 1)
             placed.size[0] = first
-            tight[shape] = tight[shape] or not find(asked, allowed, both, placed, job, done)
+            tight[shape] = tight[shape] or not find(asked.gangs, asked.fit, allowed, both, placed, job, done)
             if tight[shape]:
                 continue
             change(gangs, free, placed, first, -1)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from berth.kernels.compiled import compiled, inner
-from berth.live.core.kernels.berthing import Placed, room
-from berth.live.core.kernels.queueing import Asked, cost_of, find
+from berth.live.core.kernels.berthing import Placed, cost_of, find, room
+from berth.live.core.kernels.queueing import Asked
 
 __all__ = ["start_fairly", "start_packed"]
 
@@ -45,7 +45,7 @@ def start_fairly(asked: Asked, order: Any, owner: Any, used: Any, whole: Any, fr
         if poorest < 0:
             return
         job, first = head_of[poorest], placed.size[0]
-        if not find(asked, asked.reach[gangs.reach[job]], free, placed, job, done):
+        if not find(gangs, asked.fit, asked.reach[gangs.reach[job]], free, placed, job, done):
             head_of[poorest] = -1
             continue
         for row in range(first, placed.size[0]):
@@ -64,7 +64,7 @@ def best_alignment(asked: Asked, free: Any, job: int, best: Any, where: Any) -> 
     best[job], where[job] = -np.inf, -1
     for r in range(free.shape[0]):
         if asked.reach[gangs.reach[job], r] and room(gangs.demand, free, role, r, 1) > 0:
-            alignment = -cost_of(asked, free, role, r)
+            alignment = -cost_of(gangs, asked.fit, free, role, r)
             if alignment > best[job]:
                 best[job] = alignment
                 where[job] = r
@@ -103,7 +103,7 @@ def start_packed(asked: Asked, hurry: float, free: Any, placed: Placed) -> None:
             return
         first = placed.size[0]
         where[chosen] = -1
-        if not find(asked, asked.reach[gangs.reach[chosen]], free, placed, chosen, done):
+        if not find(gangs, asked.fit, asked.reach[gangs.reach[chosen]], free, placed, chosen, done):
             continue
         for job in range(jobs):
             stale = False
