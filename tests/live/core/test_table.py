@@ -90,6 +90,7 @@ def check_running(state: State) -> None:
     for row, (_, place, asked) in enumerate(places):
         demand = next(role.demand for role in asked.roles if role.name == place.role)
         assert running.amount[row].tolist() == [place.count * demand.get(name, 0) for name in state.resources]
+    assert [*table.told] == [record for record in records if record.phase != "running"]
     assert running.began.tolist() == [r.since if r.started is None else r.started for r in records]
     assert running.started.tolist() == [r.started is not None for r in records]
     limited = {

@@ -130,7 +130,7 @@ class JobTable:
             setattr(self, f"_{name}", np.zeros(0, dtype=np.int64))
         for name in REAL:
             setattr(self, f"_{name}", np.zeros(0))
-        self._waits, self._started, self._limited = (np.zeros(0, dtype=bool) for _ in range(3))
+        self._waits, self._started, self._limited, self._told = (np.zeros(0, dtype=bool) for _ in range(4))
         self._waiting = 0
         self._server, self._role, self._count = (np.zeros(0, dtype=np.int64) for _ in range(3))
         self._size = self._held = 0
@@ -156,6 +156,7 @@ class JobTable:
         self._waiting += int(waits) - int(self._waits[row])
         self._records[row], self._waits[row] = record, waits
         self._started[row] = record.started is not None
+        self._told[row] = record.phase in ("starting", "ending")
         # the engine itself ends jobs that were submitted to it directly
         self._limited[row] = record.phase == "running" and self._started[row] and not record.job.origin
         self._began[row] = record.since if record.started is None else record.started
@@ -166,7 +167,7 @@ class JobTable:
         row = self._free.pop() if self._free else len(self._records)
         if row == len(self._records):
             self._records.append(None)
-            for name in (*WHOLE, *REAL, "waits", "started", "limited"):
+            for name in (*WHOLE, *REAL, "waits", "started", "limited", "told"):
                 setattr(self, f"_{name}", longer(getattr(self, f"_{name}"), row + 1))
         self._row[job.id] = row
         for field, names in self.names.items():
@@ -183,7 +184,7 @@ class JobTable:
         if row is not None:
             self._give_back(row)
             self._waiting -= int(self._waits[row])
-            self._records[row], self._waits[row], self._limited[row] = None, False, False
+            self._records[row], self._waits[row], self._limited[row], self._told[row] = None, False, False, False
             self._free.append(row)
             self.shapes.release(int(self._shape[row]))
             for field, names in self.names.items():
@@ -309,6 +310,11 @@ class JobTable:
         """The running jobs that have reached their time limits, in the order of submission."""
         rows = np.flatnonzero(self._limited)
         return self.records(self.earliest_first(rows[self._began[rows] + self._limit[rows] <= time]))
+
+    @property
+    def told(self) -> tuple[JobRecord, ...]:
+        """The jobs that the engine was told to start or to end and that it has not, in the order of submission."""
+        return self.records(self.earliest_first(np.flatnonzero(self._told)))
 
     def _where(self, rows: Ints) -> tuple[Ints, Ints]:
         """Where the places of jobs begin if they are one after another (n,), and the rows of places."""
