@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from berth.files.quantities import format_amounts
 from berth.kernels.effects import NONE, fit_effects
+from berth.live.core import classes
 from berth.live.core.cells import Runs
 from berth.live.core.classes import classes_of
 from berth.live.core.events import Finished, ServerJoined
@@ -120,6 +122,22 @@ def test_labels_of_single_servers_make_no_classes() -> None:
     told = classes_of(table(*names, labels=("address",)))
     assert told["a1"] == told["a2"] != told["b1"] == told["b2"]
     assert classes_of(table(*names, labels=("rack",)), "rack")["a1"] == "rack=rack0"
+
+
+def test_the_amounts_of_like_servers_are_formatted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    formatted = []
+
+    def noted(given: dict[str, int]) -> dict[str, str]:
+        formatted.append(given)
+        return format_amounts(given)
+
+    monkeypatch.setattr(classes, "format_amounts", noted)
+    classes._amounts.cache_clear()
+    fast, slow = (Server(name, {"cpu": 7000, "gpu": 500}, {}, speed) for name, speed in (("a", 2.0), ("b", 1.0)))
+    small = Server("c", {"cpu": 3000})
+    told = classes_of({one.name: ServerRecord(one, i) for i, one in enumerate((fast, slow, small))})
+    assert told == {"a": "cpu:7 gpu:500m speed:2", "b": "cpu:7 gpu:500m", "c": "cpu:3"}
+    assert formatted == [{"cpu": 7000, "gpu": 500}, {"cpu": 3000}]
 
 
 def test_a_server_that_changes_is_noticed_within_a_dozen_of_its_runs_and_tried_again_after_it_recovers() -> None:

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth.live.core.events import Cancelled, QueuesChanged, Submitted
+from berth.live.core.events import Cancelled, Finished, QueuesChanged, Submitted
 from berth.live.core.order import first_in_order, ordered
 from berth.live.core.queues import Queue, Queues
 from berth.live.core.reasons import _rooms, waiting_in_order
 from berth.live.core.table import JobTable
 from berth.live.core.view import view_of
 from berth.model import Ints
-from tests.live.core.builders import dispatcher, job, server
+from tests.live.core.builders import begin, dispatcher, job, server
 
 LIMITED = Queues({"default": Queue(), "slow": Queue(starts=False)}, quotas={"team:a": {"cpu": 1000}}, patience=1e6)
 
@@ -94,16 +94,24 @@ def test_room_is_that_of_each_server_added_up(
     assert _rooms(view).tolist() == expected
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=30), st.integers(1, 40))
-def test_the_first_are_those_that_come_first_of_all(given_: list[tuple[int, bool]], most: int) -> None:
+NAMED = {"default": Queue(), "urgent": Queue(priority=2), "slow": Queue(starts=False)}
+ASKED = st.tuples(st.integers(0, 3), st.sampled_from(sorted(NAMED)), st.sampled_from("ab"))
+
+
+@given(st.lists(ASKED, max_size=30), st.integers(0, 40), st.sampled_from((0.0, 0.7, 5.0)), st.booleans())
+def test_the_first_are_those_that_come_first_of_all(
+    asked: list[tuple[int, str, str]], most: int, aging: float, fair: bool
+) -> None:
     made = dispatcher(server("n1"))
-    made.handle(QueuesChanged(0.0, Queues({"default": Queue(), "slow": Queue(starts=False)})))
-    for i, (priority, slow) in enumerate(given_):
-        made.handle(Submitted(1.0, job(f"j{i}", priority=priority, queue="slow" if slow else "default")))
-    for i in range(0, len(given_), 3):
-        made.handle(Cancelled(1.0, f"j{i}"))
-    order = [record for _, record in ordered(made.state, 2.0)]
-    _, shown, *_ = first_in_order(made.state, 2.0, most)
-    starting = [record for record in shown if record.job.queue == "default"]
-    assert starting == order[:most]
+    made.handle(QueuesChanged(0.0, Queues(NAMED, fairness=3.0 if fair else 0.0, aging=aging)))
+    begin(made, 0.0, job("ran", team="a"))
+    made.handle(Finished(500.0, "ran", 1))
+    for i, (priority, queue, team) in enumerate(asked):
+        made.handle(Submitted(1000.0 * (i + 1), job(f"j{i}", priority=priority, queue=queue, team=team)))
+    for i in range(0, len(asked), 3):
+        made.handle(Cancelled(40_000.0, f"j{i}"))
+    order = ordered(made.state, 40_000.0)
+    _, shown, _, levels = first_in_order(made.state, 40_000.0, most)
+    starting = [record for record in shown if record.job.queue != "slow"]
+    assert [(levels[record.job.id], record) for record in starting] == order[:most]
     assert len(shown) == min(most, made.state.table.waiting)

@@ -89,6 +89,16 @@ def test_what_no_server_could_run_is_said_once_for_all_jobs_alike() -> None:
     assert out_of_reach(made.state, records[-1:]) == ["waits: no usable server"]
 
 
+def test_what_is_computed_from_servers_that_have_changed_is_not_kept() -> None:
+    made = dispatcher(server("a", cpu=4), server("b", cpu=8))
+    for name in ("one", "other"):
+        made.handle(Submitted(1.0, job(name, cpu=8 if name == "one" else 7)))
+    records, before = list(made.state.jobs.values()), made.state.with_own_tables()
+    made.handle(ServerDrained(2.0, "b"))
+    assert out_of_reach(before, records) == []
+    assert out_of_reach(made.state, records) == ["one, other: it would not fit even if nothing ran"]
+
+
 JOBS = st.lists(
     st.tuples(st.integers(1, 6), st.integers(1, 6), st.integers(0, 2), st.sampled_from(["", "x", "y"]), st.booleans()),
     min_size=1,

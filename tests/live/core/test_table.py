@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from berth.live.core.dispatcher import Dispatcher
 from berth.live.core.events import ClockStepped, Finished, ServerJoined, Submitted
 from berth.live.core.jobs import Job, Role, Server
-from berth.live.core.order import make_view, ordered
+from berth.live.core.order import first_in_order, make_view, ordered
 from berth.live.core.queues import Queue
 from berth.live.core.records import JobRecord
 from berth.live.core.state import State
@@ -65,7 +65,9 @@ def test_columns_and_records_agree(chosen: list[tuple[str, Any]], data: st.DataO
     made = Dispatcher()
     state = made.state
     for event, _ in play(made, chosen):
-        assert ordered(state, event.time) == in_order(state, event.time)
+        assert ordered(state, event.time) == (expected := in_order(state, event.time))
+        _, shown, _, levels = first_in_order(state, event.time, 3)
+        assert [(levels[record.job.id], record) for record in shown if record.job.id in levels] == expected[:3]
         assert state.table.waiting == sum(record.phase == "waiting" for record in state.jobs.values())
     view = make_view(state, state.time)
     check_view(view, state)
@@ -88,6 +90,7 @@ def check_running(state: State) -> None:
     for row, (_, place, asked) in enumerate(places):
         demand = next(role.demand for role in asked.roles if role.name == place.role)
         assert running.amount[row].tolist() == [place.count * demand.get(name, 0) for name in state.resources]
+    assert [*table.told] == [record for record in records if record.phase != "running"]
     assert running.began.tolist() == [r.since if r.started is None else r.started for r in records]
     assert running.started.tolist() == [r.started is not None for r in records]
     limited = {

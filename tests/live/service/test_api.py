@@ -15,7 +15,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from berth.errors import InvalidInput
 from berth.files.quantities import parse_duration
-from berth.live.core import specs
+from berth.live.core import order, specs
+from berth.live.core.view import Placing, placed_in_order
 from berth.live.service.middleware import RateLimit
 from berth.live.service.serving import Address, service
 from berth.live.service.settings import ServiceSettings
@@ -132,6 +133,28 @@ def test_the_queue_is_written_beside_the_event_loop(tmp_path: Path, monkeypatch:
     with_service(tmp_path, use)
     assert written_in
     assert threading.get_ident() not in written_in
+
+
+def test_new_shapes_are_compared_with_servers_beside_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared_in = set[int]()
+
+    def noted(*given: Any) -> Placing:
+        compared_in.add(threading.get_ident())
+        return placed_in_order(*given)
+
+    monkeypatch.setattr(order, "placed_in_order", noted)
+
+    async def use(client: httpx.AsyncClient) -> None:
+        await client.put("/v1/queues", json={"queues": {"default": {"starts": False}}})
+        for _ in range(2):
+            answer = (await client.post("/v1/jobs", json={**JOB, "tasks": 10_000})).json()
+            assert "would not fit even if nothing ran" in answer["warnings"][0]
+
+    with_service(tmp_path, use)
+    assert len(compared_in) == 1
+    assert threading.get_ident() not in compared_in
 
 
 def test_the_same_key_is_accepted_once(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -13,12 +14,16 @@ from typing import Any
 import hypothesis
 import pytest
 from hypothesis import strategies as st
+from numba import typeof
 
 from berth.errors import BerthError, InvalidInput
+from berth.live.core import table
 from berth.live.core.dispatcher import Dispatcher
 from berth.live.core.events import Cancel, Command, Decided, Event, Failed, ServerResumed, Start, Started, Submitted
 from berth.live.core.jobs import Job, Role
+from berth.live.core.kernels.waiting import first_waiting
 from berth.live.core.queues import Queue, Queues
+from berth.live.core.reasons import queue_page
 from berth.live.core.records import ENDED, JobRecord, Phase
 from berth.live.engines import Attempt, EngineError, Snapshot
 from berth.live.engines.clock import Clock
@@ -523,6 +528,27 @@ def test_a_job_that_waits_at_the_engine_is_not_above_the_ceiling_of_its_queue(
 async def known(scheduler: Scheduler, names: Sequence[str]) -> bool:
     """Whether all of these jobs were accepted."""
     return None not in await phases(scheduler, names)
+
+
+def test_the_kernel_of_the_queue_page_is_compiled_beside_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def noted(*given: Any) -> int:
+        calls.append((threading.current_thread() is threading.main_thread(), [typeof(one) for one in given]))
+        return int(first_waiting(*given))
+
+    async def run() -> None:
+        async with opened(settings(tmp_path / "db")) as scheduler:
+            await scheduler.submit([job(f"j{i}") for i in range(20)])
+            queue_page(scheduler.dispatcher.state, scheduler.clock(), 10)
+
+    monkeypatch.setattr(table, "first_waiting", noted)
+    asyncio.run(run())
+    (first, compiled), *_, (last, wanted) = calls
+    assert (first, last) == (False, True)
+    assert compiled == wanted
 
 
 def test_restart_with_what_the_simulated_engine_forgot_or_remembers(tmp_path: Path) -> None:

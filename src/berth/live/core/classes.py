@@ -7,6 +7,7 @@ such as an address, do not count. With `learn_by`, that label alone makes the cl
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from berth.files.quantities import format_amounts
 from berth.live.core.jobs import Server
@@ -33,5 +34,11 @@ def classes_of(servers: Mapping[str, ServerRecord], learn_by: str | None = None)
 
 def _class(server: Server, telling: set[str]) -> str:
     words = [f"{label}={value}" for label, value in sorted(server.labels.items()) if label in telling]
-    words += [f"{name}:{amount}" for name, amount in sorted(format_amounts(server.capacity).items())]
+    words += _amounts(tuple(server.capacity.items()))
     return " ".join([*words, *([f"speed:{server.speed:g}"] if server.speed != 1.0 else [])])
+
+
+@lru_cache(maxsize=1000)
+def _amounts(capacity: tuple[tuple[str, int], ...]) -> list[str]:
+    """The resources of a server, in words; many servers have the same."""
+    return [f"{name}:{amount}" for name, amount in sorted(format_amounts(dict(capacity)).items())]

@@ -58,7 +58,7 @@ class Holdings:
         self.on: dict[str, frozenset[str]] = {}
         """The jobs that hold something of each server. Sets are replaced, never changed: copies share them."""
         self.fits: dict[object, bool] = {}
-        """Cache: whether jobs of a shape fit on an empty cluster. Cleared when servers change."""
+        """Cache: whether jobs of a shape fit on an empty cluster. Replaced when servers change: copies may share it."""
         self._known: dict[object, Any] = {}
         """Cache of `known`. Cleared when servers change."""
 
@@ -153,7 +153,7 @@ class Holdings:
 
     def servers_changed(self) -> None:
         """Clear what is only true until servers change."""
-        self.fits.clear()
+        self.fits = {}
         self._known.clear()
 
     def label(self, name: str) -> tuple[dict[str, int], Ints]:

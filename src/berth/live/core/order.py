@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from berth.live.core.kernels import Gangs
+from berth.live.core.kernels.waiting import Standings
 from berth.live.core.limits import held_back, limits_of
 from berth.live.core.queues import Queue
 from berth.live.core.records import JobRecord
@@ -80,7 +81,7 @@ def make_view(state: State, time: float) -> View:
     """
     usable = state.usable.copy()
     free = np.where(usable[:, None], np.maximum(state.capacity - state.used, 0), 0)
-    rows, level = _standing(state, time)
+    rows, level = state.table.standing(time, _standings(state, time))
     fit = _fit(state, rows)
     rows, level = rows[fit], level[fit]
     records = Chosen(state.table.by_row, rows)
@@ -128,37 +129,36 @@ def first_in_order(
 
     Jobs of paused queues come last, have no level, and are not among the late ones.
     """
-    table, limits = state.table, limits_of(state)
-    rows, level = _standing(state, time, None if limits else limit)
-    shown = [*table.records(rows[:limit])]
+    table, standings = state.table, _standings(state, time)
+    rows, level = table.first_standing(time, standings, limit)
+    shown = [*table.records(rows)]
     levels = {record.job.id: one for record, one in zip(shown, level.tolist(), strict=False)}
     if len(shown) < limit:
-        shown += table.records(table.paused(_starting(state))[: limit - len(shown)])
-    late = table.late_of(rows, time, state.queues.patience) if limits else rows[:0]
+        shown += table.records(table.paused(standings.starts)[: limit - len(shown)])
+    startable = table.startable(standings.starts) if limits_of(state) else rows[:0]
+    late = table.late_of(startable, time, state.queues.patience)
     return table.waiting, shown, [*table.records(late)], levels
 
 
 def ordered(state: State, time: float) -> list[tuple[int, JobRecord]]:
     """Waiting jobs of queues that start jobs, in order, each with its level."""
-    rows, level = _standing(state, time)
+    rows, level = state.table.standing(time, _standings(state, time))
     return list(zip(level.tolist(), state.table.records(rows), strict=True))
 
 
-def _standing(state: State, time: float, most: int | None = None) -> tuple[Ints, Ints]:
-    """Rows of the waiting jobs, in order, and their levels; only of the first ones, if `most` is given."""
+def _standings(state: State, time: float) -> Standings:
+    """What the levels of waiting jobs are computed from, beside the jobs."""
     queues, table = state.queues, state.table
     shares = queues.shares
     total = sum(shares.get(team, 1.0) for team in state.teams) or 1.0
     used = {team: state.usage(team, time) for team in state.teams}
     whole = sum(used.values())
     over = {team: used[team] / whole - shares.get(team, 1.0) / total for team in used} if whole > 0 else {}
-    return table.standing(
-        time,
+    return Standings(
         np.array([queue.priority for queue in _queues(state)], dtype=np.float64),
-        _starting(state),
+        np.array([queue.starts for queue in _queues(state)], dtype=np.int64),
         np.array([queues.fairness * over.get(team, 0.0) for team in table.names["team"].names], dtype=np.float64),
-        queues.aging,
-        most,
+        float(queues.aging),
     )
 
 
@@ -171,11 +171,6 @@ def starting(state: State, record: JobRecord) -> bool:
 def _queues(state: State) -> list[Queue]:
     """The queues of waiting jobs, by their numbers."""
     return [state.queues.queues.get(name) or Queue(accepts=False) for name in state.table.names["queue"].names]
-
-
-def _starting(state: State) -> Ints:
-    """Whether each of these queues starts jobs."""
-    return np.array([queue.starts for queue in _queues(state)], dtype=np.int64)
 
 
 def look_whether_fit(state: State, records: Sequence[JobRecord]) -> None:

@@ -15,19 +15,12 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from berth.live.core.kernels.waiting import First, Standings, Waiting, first_waiting
 from berth.live.core.records import JobRecord
 from berth.live.core.shapes import Shapes, longer, own_copy, ragged
 from berth.model import Floats, Ints
 
 __all__ = ["JobTable", "Running"]
-
-
-def _first(level: Ints, number: Ints, most: int) -> Ints:
-    """Which rows come first, in any order: those of the highest levels, and in the last level of the lowest numbers."""
-    least = np.partition(level, len(level) - most)[len(level) - most]
-    above, equal = np.flatnonzero(level > least), np.flatnonzero(level == least)
-    kept = most - len(above)
-    return np.concatenate([above, equal[np.argpartition(number[equal], kept - 1)[:kept]]])
 
 
 class Names:
@@ -137,7 +130,7 @@ class JobTable:
             setattr(self, f"_{name}", np.zeros(0, dtype=np.int64))
         for name in REAL:
             setattr(self, f"_{name}", np.zeros(0))
-        self._waits, self._started, self._limited = (np.zeros(0, dtype=bool) for _ in range(3))
+        self._waits, self._started, self._limited, self._told = (np.zeros(0, dtype=bool) for _ in range(4))
         self._waiting = 0
         self._server, self._role, self._count = (np.zeros(0, dtype=np.int64) for _ in range(3))
         self._size = self._held = 0
@@ -163,6 +156,7 @@ class JobTable:
         self._waiting += int(waits) - int(self._waits[row])
         self._records[row], self._waits[row] = record, waits
         self._started[row] = record.started is not None
+        self._told[row] = record.phase in ("starting", "ending")
         # the engine itself ends jobs that were submitted to it directly
         self._limited[row] = record.phase == "running" and self._started[row] and not record.job.origin
         self._began[row] = record.since if record.started is None else record.started
@@ -173,7 +167,7 @@ class JobTable:
         row = self._free.pop() if self._free else len(self._records)
         if row == len(self._records):
             self._records.append(None)
-            for name in (*WHOLE, *REAL, "waits", "started", "limited"):
+            for name in (*WHOLE, *REAL, "waits", "started", "limited", "told"):
                 setattr(self, f"_{name}", longer(getattr(self, f"_{name}"), row + 1))
         self._row[job.id] = row
         for field, names in self.names.items():
@@ -190,7 +184,7 @@ class JobTable:
         if row is not None:
             self._give_back(row)
             self._waiting -= int(self._waits[row])
-            self._records[row], self._waits[row], self._limited[row] = None, False, False
+            self._records[row], self._waits[row], self._limited[row], self._told[row] = None, False, False, False
             self._free.append(row)
             self.shapes.release(int(self._shape[row]))
             for field, names in self.names.items():
@@ -241,26 +235,30 @@ class JobTable:
         """How many jobs wait."""
         return self._waiting
 
-    def standing(
-        self, time: float, queues: Floats, starts: Ints, teams: Floats, aging: float, most: int | None = None
-    ) -> tuple[Ints, Ints]:
-        """Rows of jobs that may start, in order, and their levels; only of the first ones, if `most` is given.
-
-        `queues` has the priority of each queue, `starts` whether it starts jobs, `teams` the penalty of each team.
-        """
-        rows = np.flatnonzero(self._waits)
-        rows = rows[starts[self._queue[rows]] != 0]
-        waited = aging * (time - self._submitted[rows]) / 3600.0
-        standing = queues[self._queue[rows]] + self._priority[rows] + waited - teams[self._team[rows]]
-        level = np.floor(standing).astype(np.int64)
-        if most is not None and 0 < most < len(rows):
-            first = _first(level, self._number[rows], most)
-            rows, level = rows[first], level[first]
+    def standing(self, time: float, standings: Standings) -> tuple[Ints, Ints]:
+        """Rows of jobs that may start, in queue order, and their levels."""
+        rows = self.startable(standings.starts)
+        waited = standings.aging * (time - self._submitted[rows]) / 3600.0
+        queue, team = standings.queues[self._queue[rows]], standings.teams[self._team[rows]]
+        level = np.floor(queue + self._priority[rows] + waited - team).astype(np.int64)
         order = np.lexsort((self._number[rows], -level))
         return rows[order], level[order]
 
+    def first_standing(self, time: float, standings: Standings, most: int) -> tuple[Ints, Ints]:
+        """The same of only the first jobs, quickly enough for the event loop."""
+        first = First(*(np.zeros(min(most, self._waiting), dtype=np.int64) for _ in range(3)))
+        jobs = self._waits, self._queue, self._team, self._priority, self._submitted, self._number
+        count = first_waiting(Waiting(*jobs), standings, float(time), first)
+        return first.row[:count], first.level[:count]
+
+    def startable(self, starts: Ints) -> Ints:
+        """Rows of jobs in queues that start jobs, in no order; `starts` as in `Standings`."""
+        rows = np.flatnonzero(self._waits)
+        startable: Ints = rows[starts[self._queue[rows]] != 0]
+        return startable
+
     def paused(self, starts: Ints) -> Ints:
-        """Rows of jobs in queues that start none, in the order of submission; `starts` as in `standing`."""
+        """Rows of jobs in queues that start none, in the order of submission; `starts` as in `Standings`."""
         rows = np.flatnonzero(self._waits)
         return self.earliest_first(rows[starts[self._queue[rows]] == 0])
 
@@ -312,6 +310,11 @@ class JobTable:
         """The running jobs that have reached their time limits, in the order of submission."""
         rows = np.flatnonzero(self._limited)
         return self.records(self.earliest_first(rows[self._began[rows] + self._limit[rows] <= time]))
+
+    @property
+    def told(self) -> tuple[JobRecord, ...]:
+        """The jobs that the engine was told to start or to end and that it has not, in the order of submission."""
+        return self.records(self.earliest_first(np.flatnonzero(self._told)))
 
     def _where(self, rows: Ints) -> tuple[Ints, Ints]:
         """Where the places of jobs begin if they are one after another (n,), and the rows of places."""

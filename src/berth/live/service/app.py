@@ -26,6 +26,7 @@ from berth.live.core.events import write_event
 from berth.live.core.reasons import out_of_reach, queue_page
 from berth.live.core.records import JobRecord, Phase
 from berth.live.core.specs import sbatch_lines
+from berth.live.core.state import State
 from berth.live.engines import EngineError, NoLogs
 from berth.live.service.api_page import api_page
 from berth.live.service.authenticator import Allow, Authenticator, Name, check_ceilings, known_job
@@ -217,8 +218,7 @@ def _jobs(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
             records = await scheduler.submit(jobs, idempotency_key, caller.user)
         except Conflict as error:
             raise Refused(409, "conflict", str(error)) from None
-        waiting = [record for record in records if record.phase == "waiting"]
-        warnings = [*_sbatch_warnings(waiting), *out_of_reach(scheduler.dispatcher.state, waiting)]
+        warnings = await _warnings(scheduler.dispatcher.state, records)
         seen = sight(caller)
 
         def accepted() -> str:
@@ -275,6 +275,16 @@ def _jobs(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
             raise Refused(403, "not allowed", f"job {job} belongs to {record.job.user}")
         after = await scheduler.cancel(job, caller.user)
         return job_view(after or record, sight(caller))
+
+
+async def _warnings(state: State, records: Sequence[JobRecord]) -> list[str]:
+    """Warnings about new jobs that wait. New shapes are compared with all servers beside the event loop."""
+    waiting = [record for record in records if record.phase == "waiting"]
+    if any(record.job.shape not in state.fits for record in waiting):
+        found = await asyncio.to_thread(out_of_reach, state.with_own_tables(), waiting)
+    else:
+        found = out_of_reach(state, waiting)
+    return [*_sbatch_warnings(waiting), *found]
 
 
 def _sbatch_warnings(records: Sequence[JobRecord]) -> list[str]:

@@ -67,8 +67,7 @@ def outstanding(state: State) -> list[Command]:
         Start(record.job.id, record.attempt, record.places)
         if record.phase == "starting"
         else Cancel(record.job.id, record.attempt)
-        for record in state.jobs.values()
-        if record.phase in ("starting", "ending")
+        for record in state.table.told
     ]
 
 

@@ -22,8 +22,10 @@ from berth.live.core.dispatcher import Dispatcher
 from berth.live.core.events import Decided, Event, PolicyChanged, QueuesChanged, ShadowChanged
 from berth.live.core.jobs import Job
 from berth.live.core.queues import Queues
+from berth.live.core.reasons import queue_page
 from berth.live.core.records import ENDED, JobRecord, Phase, ServerRecord
 from berth.live.core.shadow import Baseline, Shadow
+from berth.live.core.state import State
 from berth.live.engines import Owner, check_name
 from berth.live.engines.clock import Clock
 from berth.live.engines.registry import make_engine
@@ -146,7 +148,11 @@ class Scheduler:
         return scheduler
 
     async def _warm(self) -> None:
-        """Warm up the journal's policy; if it cannot decide, it stays, and the fallback decides."""
+        """Warm up the page of the queue, which is computed on the event loop, and the journal's policy.
+
+        If the policy cannot decide, it stays, and the fallback decides.
+        """
+        await asyncio.to_thread(queue_page, State(), 0.0, 1)
         try:
             await asyncio.to_thread(self.dispatcher.warm)
         except BerthError as error:

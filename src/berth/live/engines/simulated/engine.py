@@ -44,7 +44,9 @@ class SimulatedEngine:
         self._changed = asyncio.Event()
         self._path = state_file
         self._file: TextIO | None = None
-        self._lines = self._compact_at = 0
+        self._written: list[tuple[str, int]] = []
+        """The job and attempt of each line of the file."""
+        self._compact_at = 0
         if state_file is not None:
             self._resume(state_file)
             self._file = self._compacted(state_file)
@@ -60,28 +62,21 @@ class SimulatedEngine:
                     break
                 raise InvalidInput("a command", found=line[:80], file=path, line=number) from None
             self.cluster.execute(command, job, time)
+            self._written.append((command.job, command.attempt))
         self.cluster.due(self.clock())
 
     def _compacted(self, path: Path) -> TextIO:
         """Write the file anew, with only the commands that still matter; returns it, open for more."""
         there = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-        lines = [line for line in there if self._matters(line)]
+        written = zip(there, self._written, strict=False)  # the last line may have been cut off
+        kept = [(line, key) for line, key in written if self.cluster.attempt(*key) is not None]
         beside = path.with_name(f"{path.name}.new")
         beside.unlink(missing_ok=True)
         with open(beside, "x", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-            file.writelines(f"{line}\n" for line in lines)
+            file.writelines(f"{line}\n" for line, _ in kept)
         beside.replace(path)  # private to this user: it has the commands and environments of jobs
-        self._lines, self._compact_at = len(lines), 2 * len(lines) + FEW
+        self._written, self._compact_at = [key for _, key in kept], 2 * len(kept) + FEW
         return path.open("a", encoding="utf-8")
-
-    def _matters(self, line: str) -> bool:
-        """Whether a line is a command for an attempt that is remembered."""
-        try:
-            order = json.loads(line)
-        except ValueError:  # the last line, which was cut off
-            return False
-        command = order.get("start") or order["cancel"]
-        return self.cluster.attempt(command["job"], command["attempt"]) is not None
 
     async def snapshot(self) -> Snapshot:
         """The current state."""
@@ -104,13 +99,13 @@ class SimulatedEngine:
         if self.cluster.execute(command, job, time) and self._file is not None:
             self._file.write(json.dumps(write_order(time, command, job)) + "\n")
             self._file.flush()
-            self._lines += 1
+            self._written.append((command.job, command.attempt))
             self._compact()
         self.look()
 
     def _compact(self) -> None:
         """Write the file anew if most of its commands may have lost their use."""
-        if self._path is not None and self._file is not None and self._lines > self._compact_at:
+        if self._path is not None and self._file is not None and len(self._written) > self._compact_at:
             before, self._file = self._file, self._compacted(self._path)
             before.close()
 
