@@ -16,14 +16,15 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from berth.errors import InvalidInput
 from berth.files.quantities import parse_duration
 from berth.live.core import order, specs
+from berth.live.core.events import Decided
 from berth.live.core.view import Placing, placed_in_order
 from berth.live.service.middleware import RateLimit
 from berth.live.service.serving import Address, service
 from berth.live.service.settings import ServiceSettings
-from berth.live.service.store import Store, Token
+from berth.live.service.store import Batch, Store, Token
 from berth.live.service.tokens import ANYBODY, Visibility, digest, new_secret
 from berth.live.service.views import QueueView
-from tests.harness.waiting import eventually_async
+from tests.harness.waiting import DEADLINE, eventually_async
 from tests.live.service.live import serving, serving_process
 
 Use = Callable[[httpx.AsyncClient], Awaitable[Any]]
@@ -69,6 +70,34 @@ def test_a_job_is_submitted_runs_and_is_remembered(tmp_path: Path) -> None:
         assert (await client.get("/v1/learned")).json()[0]["runs"] == 1
 
     with_service(tmp_path, again, faster=1000.0)
+
+
+def test_a_start_is_shown_once_it_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writing, release, write = threading.Event(), threading.Event(), Store.write
+
+    def slowly(store: Store, batch: Batch) -> None:
+        if any(isinstance(event, Decided) for event in batch.events):
+            writing.set()
+            release.wait(DEADLINE)
+        write(store, batch)
+
+    monkeypatch.setattr(Store, "write", slowly)
+
+    async def use(client: httpx.AsyncClient) -> None:
+        async def read(path: str) -> str:
+            answer = await client.get(path)
+            assert release.is_set(), answer.text
+            return answer.text
+
+        await client.post("/v1/jobs", json={**JOB, "name": "a"})
+        await asyncio.to_thread(writing.wait, DEADLINE)
+        asyncio.get_running_loop().call_later(0.5, release.set)
+        paths = "/v1/jobs/a", "/v1/queue", "/v1/servers", "/v1/holders", "/metrics"
+        job, queue, *_ = await asyncio.gather(*map(read, paths))
+        assert json.loads(job)["attempt"] == 1
+        assert json.loads(queue)["waiting"] == 0
+
+    with_service(tmp_path, use)
 
 
 def test_many_are_accepted_all_or_none(tmp_path: Path) -> None:

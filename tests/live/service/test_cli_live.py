@@ -338,7 +338,9 @@ def test_a_plan_says_whether_it_would_start(run: Run) -> None:
     assert run("plan", "-f", "-", text=MANIFEST)[0] == 0
 
 
-def test_policies_are_switched_tried_and_played_again(run: Run) -> None:
+def test_policies_are_switched_tried_and_played_again(run: Run, live: Live) -> None:
+    assert run("submit", "-J", "played", "-r", "cpu=1", "--work", "100ms")[0] == 0
+    live.wait_for("/v1/jobs/played", lambda job: job["phase"] == "finished")
     assert run("policy")[1].splitlines()[:3] == [
         "policy    in-order-best-fit",
         "wrapped   Leveled(in-order-best-fit)",

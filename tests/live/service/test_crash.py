@@ -7,12 +7,12 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.harness.waiting import DEADLINE, eventually
+from tests.harness.waiting import DEADLINE
 from tests.live.service.live import serving_process
 
 ROOT = Path(__file__).parents[3]
@@ -60,14 +60,12 @@ CLUSTER = "servers: [{name: s, capacity: {cpu: 4}}]\n"
 def test_a_job_on_a_simulated_cluster_outlives_a_kill(tmp_path: Path, engine: str) -> None:
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
 
-    def stored() -> list[tuple[str]]:  # the API tells of the start a moment before the store has it
-        with closing(sqlite3.connect(tmp_path / "berth.db")) as store:
-            return store.execute("select phase from jobs").fetchall()
+    def runs(job: dict[str, Any]) -> bool:
+        return bool(job["phase"] == "running")
 
     with serving_process(tmp_path, "--engine", engine, cwd=tmp_path) as live:
         live.ask("POST", "/v1/jobs", {"name": "long", "resources": {"cpu": 1}, "work": "10h"})
-        eventually(stored, lambda phases: phases == [("running",)], "the start is not stored")
-        before = live.ask("GET", "/v1/jobs/long")
+        before = live.wait_for("/v1/jobs/long", runs)
         live.process.kill()
         live.process.wait(timeout=DEADLINE)
     assert (tmp_path / "berth.db.engine").is_file()

@@ -163,15 +163,15 @@ def create_app(
         return {"ready": health.ready, **troubles, "sequence": health.seq}
 
     app.mount("/", StaticFiles(directory=PAGES, html=True), name="pages")
-    app.add_middleware(Headers, trouble=lambda: scheduler.health.trouble)
+    app.add_middleware(Answers, trouble=lambda: scheduler.health.trouble, stored=scheduler.stored)
     return app
 
 
-class Headers:
+class Answers:
     """Headers that restrict what a browser may do with the pages, and one that reports trouble.
 
-    The API answers from the journal's state; if the store or the engine cannot be reached, a header of the answer says
-    so.
+    An answer is made from the state, and sent once all that the state has is stored. If the store or the engine cannot be
+    reached, a header of the answer says so.
     """
 
     SAFE = (
@@ -181,12 +181,16 @@ class Headers:
         (b"cache-control", b"no-cache"),
     )
 
-    def __init__(self, app: ASGIApp, trouble: Callable[[], str | None]) -> None:
-        self._app, self._trouble = app, trouble
+    def __init__(
+        self, app: ASGIApp, trouble: Callable[[], str | None], stored: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._app, self._trouble, self._stored = app, trouble, stored
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
+                if _of_state(scope):
+                    await self._stored()
                 message["headers"] = [*message["headers"], *self.SAFE]
                 if scope["path"].startswith("/v1/") and message["status"] < 300 and (trouble := self._trouble()):
                     plain = " ".join(trouble.split())[:300].encode("ascii", "replace")
@@ -194,6 +198,12 @@ class Headers:
             await send(message)
 
         await self._app(scope, receive, with_headers)
+
+
+def _of_state(scope: Scope) -> bool:
+    """Whether an answer is made from the state; that to a submission is made of what was stored for it."""
+    submission = scope["method"] == "POST" and scope["path"] == "/v1/jobs"
+    return scope["path"].startswith(("/v1/", "/metrics")) and not submission
 
 
 def _jobs(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:

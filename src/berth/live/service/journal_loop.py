@@ -25,9 +25,9 @@ from berth.live.core.events import ClockStepped, Command, Event, Failed, Finishe
 from berth.live.core.shapes import own_copy
 from berth.live.engines.clock import Clock
 from berth.live.service.reconcile import is_news, outstanding
-from berth.live.service.rounds import Request, Round, Submission, Unsettled, in_parts, look_up
+from berth.live.service.rounds import Lookup, Request, Round, Submission, Unsettled, in_parts, look_up
 from berth.live.service.settings import ServiceSettings
-from berth.live.service.store import Store, StoreError, packed
+from berth.live.service.store import Batch, Store, StoreError, packed
 
 __all__ = ["FIRST_WAIT", "LONGEST_WAIT", "Closed", "JournalLoop", "Journaled"]
 
@@ -88,6 +88,8 @@ class JournalLoop:
         self._settings, self._store, self._dispatcher, self._clock = settings, store, dispatcher, clock
         self._inbox: deque[Request | Event] = deque()
         self._taken: Sequence[Request] = ()
+        self._batch = Batch(seq + 1)
+        """The latest events that the state has, which may not be written yet."""
         self._wake, self._published = asyncio.Event(), asyncio.Event()
         self._recent: deque[Journaled] = deque(maxlen=RECENT)
         self._closing, self._changed = False, True
@@ -151,6 +153,12 @@ class JournalLoop:
             with suppress(StoreError):
                 return await self.ask(lambda _: run())
         return run()
+
+    async def stored(self) -> None:
+        """Wait until all that the state has now is written, but not once requests are refused."""
+        noted = self._batch.last
+        while self.seq < noted and not self.stuck and not self.task.done():
+            await self._published.wait()
 
     def tell(self, event: Event) -> None:
         """Queue an event of the engine."""
@@ -243,13 +251,18 @@ class JournalLoop:
             now = self._dispatcher.state.time
             prepare = self._dispatcher.state.prepare_step
             await asyncio.get_running_loop().run_in_executor(self._decider, prepare, seconds)
-            round_ = Round(self._dispatcher, self.seq + 1, now)
+            round_ = self._new_round(now)
             round_.note(ClockStepped(now, seconds))
             await self._finish(round_)
             self._changed = True
 
     def _now(self) -> float:
         return max(self._clock(), self._dispatcher.state.time)
+
+    def _new_round(self, now: float, lookup: Lookup | None = None) -> Round:
+        round_ = Round(self._dispatcher, self.seq + 1, now, lookup)
+        self._batch = round_.batch
+        return round_
 
     async def _round(self, items: Sequence[Request | Event]) -> None:
         requests = self._taken = [item for item in items if isinstance(item, Request)]
@@ -258,7 +271,7 @@ class JournalLoop:
         lookup = None
         if submissions or ids:
             lookup = await self._retried(lambda: self._reading(look_up, self._store, submissions, ids))
-        round_ = Round(self._dispatcher, self.seq + 1, self._now(), lookup)
+        round_ = self._new_round(self._now(), lookup)
         answers: list[Callable[[], None]] = []
         for item in items:
             if isinstance(item, Request):
@@ -317,7 +330,7 @@ class JournalLoop:
         jobs = [job for one in given_up if one is not None and one.key is None for job in one.jobs]
         if jobs:
             log.warning("cancelling %d jobs whose client was told that the store did not answer", len(jobs))
-            round_ = Round(self._dispatcher, self.seq + 1, self._now())
+            round_ = self._new_round(self._now())
             for job in jobs:
                 round_.cancel(job.id, "berth")
             await self._finish(round_)
@@ -333,7 +346,7 @@ class JournalLoop:
         ended = time.monotonic()
         self._decide_at = ended + max(self._settings.soon, ended - began)  # at most half of the time is spent deciding
         if decided is not None:
-            round_ = Round(self._dispatcher, self.seq + 1, now)
+            round_ = self._new_round(now)
             for part in in_parts(decided):
                 round_.note(part)
                 await self._turn()
@@ -341,7 +354,7 @@ class JournalLoop:
 
     async def _end_overdue(self, now: float) -> None:
         """End attempts that have reached their time limits."""
-        round_ = Round(self._dispatcher, self.seq + 1, now)
+        round_ = self._new_round(now)
         for event in self._dispatcher.state.overdue(now):
             round_.note(event)
         if round_.batch.events:
@@ -393,6 +406,7 @@ class JournalLoop:
         """Refuse the requests that wait for the store, and new ones until it answers."""
         self.trouble = self.trouble or f"the store has not answered for {SILENT:g} s"
         self.stuck = True
+        self._publish()
         waiting = [item for item in (*self._taken, *self._inbox) if isinstance(item, Request) and not item.patient]
         log.error("%s; %d requests are refused", self.trouble, len(waiting))
         for request in waiting:

@@ -100,7 +100,10 @@ class Scheduler:
 
     settings: ServiceSettings
     dispatcher: Dispatcher
-    """The live state. It may be read between awaits, and must never be changed."""
+    """The live state. It may be read between awaits, and must never be changed.
+
+    It may be ahead of the store: what is read may be told to others after `stored`.
+    """
 
     def __init__(self, settings: ServiceSettings, store: Store, dispatcher: Dispatcher, seq: int) -> None:
         self.settings, self.dispatcher, self.store = settings, dispatcher, store
@@ -315,6 +318,10 @@ class Scheduler:
             copied = await self._journal.look(lambda: look(self.dispatcher))
             now = self.clock()
             return await asyncio.get_running_loop().run_in_executor(self._thinker, answer, copied, now)
+
+    async def stored(self) -> None:
+        """Wait until all that the state has now is in the store, but not for a store that no longer answers."""
+        await self._journal.stored()
 
     def servers(self) -> tuple[ServerRecord, ...]:
         """All servers that ever joined."""
