@@ -34,8 +34,8 @@ def play(
 ) -> Played:
     """Simulate these events, and the cluster's reactions to the decisions, until nothing more happens.
 
-    At each moment all events are handled, then there is one decision. With `lenient`, an event that raises is skipped;
-    else its error ends the run.
+    At each moment all events are handled, then there is one decision, and another after each that interrupts jobs. With
+    `lenient`, an event that raises is skipped; else its error ends the run.
     """
     played = Played()
     coming = deque(sorted(given, key=lambda event: event.time))
@@ -44,7 +44,8 @@ def play(
     now = last = -math.inf
     while True:
         next_event = coming[0].time if coming else math.inf
-        now = max(now, min(next_event, cluster.next_end, dispatcher.state.table.next_limit, dispatcher.next_look))
+        look = dispatcher.next_look if dispatcher.next_look > last else math.inf
+        now = max(now, min(next_event, cluster.next_end, dispatcher.state.table.next_limit, look))
         if now == math.inf:
             now = min(_patience_ends(dispatcher, last), _tried_again(dispatcher, last))
         if now > until or now == math.inf:
@@ -63,10 +64,11 @@ def play(
         for overran in dispatcher.state.overdue(now):
             _handle(dispatcher, cluster, played, overran, now, lenient)
         _told(dispatcher, cluster, played, now, lenient)
-        decided = dispatcher.decide(now)
-        if decided is not None:
+        while (decided := dispatcher.decide(now)) is not None:
             _handle(dispatcher, cluster, played, decided, now, lenient)
             _told(dispatcher, cluster, played, now, lenient)
+            if not decided.interrupts:
+                break
 
 
 def _patience_ends(dispatcher: Dispatcher, last: float) -> float:

@@ -24,6 +24,7 @@ from berth.live.core.dumped import Dumped, read_dump, write_dump
 from berth.live.core.events import (
     Decided,
     Event,
+    Failed,
     Finished,
     PolicyChanged,
     ServerJoined,
@@ -186,8 +187,13 @@ class Dispatcher:
 
     @property
     def next_look(self) -> float:
-        """When to decide again if nothing happens until then."""
-        return math.inf
+        """When to decide again if nothing happens until then: the end of a policy's time slice."""
+        return math.inf if self._driver is None else self._driver.next_look
+
+    @property
+    def _interrupting(self) -> bool:
+        """Whether the policy may interrupt jobs: it is asked when none waits too, and no patience decides beside it."""
+        return self._driver is not None and self._driver.interrupts
 
     def decide(self, time: float) -> Decided | None:
         """Decide what to start now; None if nothing changes. The decision takes effect when it is handled."""
@@ -195,7 +201,7 @@ class Dispatcher:
         before = dict(self.state.reserved)
         view = view_within_limits(self.state, time)
         waiting, room = len(view.records), Headroom(self.state)
-        first, taken, reserved = self._patience(view)
+        first, taken, reserved = ((), view.free[:0], {}) if self._interrupting else self._patience(view)
         if first:
             room.take(self.state.table.rows([self.state.jobs[first[0].job]]))
             view = replace(view, free=np.maximum(view.free - taken, 0))
@@ -208,9 +214,10 @@ class Dispatcher:
         spent = self._stopwatch() - began
         for watcher in self.watchers if view.records else ():
             watcher.see(self._timed(view, self._stopwatch()), placing, by)
-        starts = (*first, *view.starts(room.keep_within(view, placing)))
-        decided = Decided(time, by, starts, waiting, spent, refused, reserved)
-        return None if not starts and refused is None and reserved == before else decided
+        starts, interrupts = (*first, *view.starts(room.keep_within(view, placing))), view.interrupts(placing)
+        decided = Decided(time, by, starts, waiting, spent, refused, reserved, interrupts)
+        quiet = not starts and not interrupts and refused is None and reserved == before
+        return None if quiet else decided
 
     def _timed(self, view: View, began: float) -> View:
         """Give the view a deadline: a policy stops thinking after a share of its budget, so that it is not late."""
@@ -218,13 +225,16 @@ class Dispatcher:
 
     def _chosen(self, view: View, began: float) -> tuple[str, Placing, str | None]:
         """Ask the policy; returns who decided, the placing, and why the policy's own decision was refused."""
-        if self._driver is None or not view.records or not view.usable.any():
+        asked = view.records or (self._interrupting and len(view.running.rows))
+        if self._driver is None or not asked or not view.usable.any():
             return FALLBACK if self._driver is None else self.state.policy, in_order(view), None
         try:
             placing = proposed(self._driver, view)
             spent = self._stopwatch() - began
             if spent > self.budget:
                 refused = f"late: took {spent:.3f} s, may take {self.budget:g} s"
+            elif len(placing.interrupt) and not self._driver.interrupts:
+                refused = "infeasible: the policy interrupts jobs and does not say so (interrupts = True)"
             elif broken := violations(view, placing):
                 refused = f"infeasible: {broken[0]}"
             else:
@@ -331,6 +341,8 @@ def _play(dispatcher: Dispatcher, servers: Sequence[Server]) -> str | None:
             continue
         made.append(decided.refused)
         dispatcher.handle(decided)
+        for one in decided.interrupts:
+            dispatcher.handle(Failed(now, one.job, one.attempt, fault="interrupted"))
         for i, start in enumerate(decided.starts):
             dispatcher.handle(Started(now, start.job, start.attempt))
             if i:  # the first job still runs at the next decision

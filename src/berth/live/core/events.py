@@ -26,6 +26,7 @@ __all__ = [
     "Failed",
     "Finished",
     "Foretold",
+    "Interrupt",
     "Overran",
     "PolicyChanged",
     "QueuesChanged",
@@ -65,6 +66,14 @@ class Cancel:
 
     job: str
     attempt: int
+
+
+@dataclass(frozen=True)
+class Interrupt(Cancel):
+    """End a running attempt so that the next one continues its work.
+
+    The engine then reports `Failed` with the fault "interrupted". An engine that cannot keep the work cancels.
+    """
 
 
 Command = Start | Cancel
@@ -119,10 +128,12 @@ class Finished:
 @dataclass(frozen=True)
 class Failed:
     """An attempt failed, by its own `fault` ("job"), that of a "server" or the "engine", or because it was
-    "cancelled".
+    "cancelled" or "interrupted".
 
     Only the job's own faults count against its retries. `seconds` is how long it ran, as for `Finished`: a run that
-    was cut off was no faster than that, unless the engine lost track of it. `last_output` is text of the job itself,
+    was cut off was no faster than that, unless the engine lost track of it. The next attempt continues the work of an
+    interrupted one: `done` is the share of the job's whole work that is done, None if the engine does not know it, and
+    `seconds` leaves out the time that the attempt itself needed to continue. `last_output` is text of the job itself,
     such as the last line it printed: only the job's owner and operators may see it. `refused_by` are the servers that
     would not take an attempt that never began, empty if that was the cluster as a whole; by default all its servers if
     the fault is "server", and the cluster as a whole if it is "engine".
@@ -132,10 +143,11 @@ class Failed:
     job: str
     attempt: int
     reason: str = ""
-    fault: Literal["job", "server", "engine", "cancelled"] = "job"
+    fault: Literal["job", "server", "engine", "cancelled", "interrupted"] = "job"
     seconds: float | None = None
     last_output: str = ""
     refused_by: tuple[str, ...] | None = None
+    done: float | None = None
     kind: Literal["failed"] = "failed"
 
 
@@ -244,7 +256,7 @@ class Decided:
     """A decision of the policy, or of the fallback: `refused` says why the policy's own decision was refused.
 
     `waiting` is how many jobs it chose from, `seconds` how long it took, `reserved` the servers reserved for a job
-    that has waited too long.
+    that has waited too long. The attempts in `interrupts` end, and their places are free once the engine has said so.
     """
 
     time: float
@@ -254,6 +266,7 @@ class Decided:
     seconds: float = 0.0
     refused: str | None = None
     reserved: Mapping[str, str] = field(default_factory=dict)
+    interrupts: tuple[Interrupt, ...] = ()
     kind: Literal["decided"] = "decided"
 
 

@@ -81,8 +81,13 @@ def learn(
     event: Finished | Failed,
     alike: Mapping[str, tuple[str, ...]],
 ) -> Outcome | None:
-    """Learn from the end of an attempt; None if it says nothing about speed. `alike` comes from `Holdings.alike`."""
+    """Learn from the end of an attempt; None if it says nothing about speed. `alike` comes from `Holdings.alike`.
+
+    An attempt that did only a part of the work says nothing: how long it took to continue is not known.
+    """
     job, cut = record.job, isinstance(event, Failed)
+    if record.interruptions or (isinstance(event, Failed) and event.fault == "interrupted"):
+        return None
     if job.type == UNTYPED or (isinstance(event, Failed) and (event.fault == "engine" or record.started is None)):
         return None
     began = record.started if record.started is not None else record.since

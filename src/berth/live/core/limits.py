@@ -112,7 +112,7 @@ class Headroom:
                 self.held[owners[i]] += asked[i]
                 self.held[-1] = 0
         kept = ~np.isin(placing.job, jobs[over])
-        return Placing(placing.job[kept], placing.role[kept], placing.server[kept], placing.count[kept])
+        return placing.only(kept)
 
 
 class _Held(NamedTuple):

@@ -38,6 +38,8 @@ class JobRecord:
     """It was cancelled, and is removed when its attempt has ended."""
     overran: bool = False
     """Its attempt reached the time limit and is ending."""
+    interrupting: bool = False
+    """Its attempt is ending so that the next one continues its work."""
     reason: str = ""
     details: Mapping[str, str] = field(default_factory=dict)
     """What its engine reports for users about its latest attempt that ran."""
@@ -47,6 +49,11 @@ class JobRecord:
     started_moved: float = 0.0
     """By how many seconds these times were moved, so that durations from them are right although the system clock was
     set later: less that, they are the moments that the system clock showed."""
+    interruptions: int = 0
+    ran: float = 0.0
+    """Seconds that its interrupted attempts ran, without the time that they needed to continue."""
+    done: float = 0.0
+    """The share of its work that they did, as far as the engine knows. After a failure of its own it begins anew."""
 
     def moved(self, seconds: float) -> JobRecord:
         """The record after a step of the system clock."""

@@ -84,8 +84,9 @@ def works(table: JobTable, rows: Ints, learned: Learned) -> Floats:
     work, estimate, limit = table.said(rows)
     types, kind = table.types(rows)
     known = np.array([learned.reference(type_) for type_ in types])[kind]
-    said = np.where(estimate > 0, estimate, np.where(np.isfinite(limit), limit, NOTHING_SAID))
-    found: Floats = np.where(work > 0, work, np.where(known > 0, known, said))
+    left = table.left(rows)
+    said = np.where(estimate > 0, estimate, np.where(np.isfinite(limit), limit, NOTHING_SAID * left))
+    found: Floats = np.where(work > 0, work, np.where(known > 0, known * left, said))
     return found
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from berth.errors import InfeasibleDecision, InvalidInput
 from berth.files.quantities import Amounts
 from berth.files.wording import spoken
+from berth.live.core.decisions import interrupted, interruptible, interrupting, startable, waiting_again
 from berth.live.core.events import (
     Cancel,
     Cancelled,
@@ -35,7 +36,6 @@ from berth.live.core.events import (
     ServerLost,
     ServerResumed,
     ShadowChanged,
-    Start,
     Started,
     Submitted,
     last_line,
@@ -250,13 +250,14 @@ class State(Holdings):
             gone = self._gone(replace(record, phase="cancelled", ended=event.time, reason=reason))
             there = (Cancel(event.job, record.attempt),) if record.job.origin else ()
             return replace(gone, commands=there)
-        changed = self._keep(replace(record, phase="ending", unwanted=True, since=event.time, reason=reason))
+        changed = self._keep(
+            replace(record, phase="ending", unwanted=True, interrupting=False, since=event.time, reason=reason)
+        )
         return Handled((Cancel(event.job, record.attempt),), (changed,))
 
     def _decided(self, event: Decided) -> Handled:
-        records = [self._startable(start) for start in event.starts]
-        if len({start.job for start in event.starts}) < len(records):
-            raise InfeasibleDecision("a job is started twice")
+        records = startable(event.starts, self.jobs, self.servers)
+        ending = interruptible(event.interrupts, self.jobs, event.time)
         more = np.zeros_like(self.used)
         for record, start in zip(records, event.starts, strict=True):
             self.add(more, record.job, start.places, 1)
@@ -277,28 +278,9 @@ class State(Holdings):
             self.hold(begun, 1)
             self.foresight.starts(start.job, event.time)
             changed.append(self._keep(begun))
+        changed += [self._keep(interrupting(record, event.time)) for record in ending]
         self.reserved = dict(event.reserved)
-        return Handled(event.starts, tuple(changed))
-
-    def _startable(self, start: Start) -> JobRecord:
-        """The record of a job, once it is clear that it may start: a whole gang, on usable servers."""
-        record = self.jobs.get(start.job)
-        if record is None or record.phase != "waiting" or start.attempt != record.attempt + 1:
-            raise InfeasibleDecision(f"job {start.job} is not waiting for attempt {start.attempt}")
-        tasks, together = Counter[str](), Counter[tuple[str, str]]()
-        for place in start.places:
-            server = self.servers.get(place.server)
-            if server is None or not server.usable:
-                raise InfeasibleDecision(f"job {start.job}: server {place.server} may not be used")
-            tasks[place.role] += place.count
-            together[place.role, place.server] += place.count
-        roles = {role.name: role for role in record.job.roles}
-        whole = all(role.minimum <= tasks[role.name] <= role.count for role in record.job.roles)
-        if not whole or any(place.role not in roles or place.count < 1 for place in start.places):
-            raise InfeasibleDecision(f"job {start.job}: not a whole gang")
-        if any(count > roles[role].each for (role, _), count in together.items()):
-            raise InfeasibleDecision(f"job {start.job}: too many tasks on one server")
-        return record
+        return Handled((*event.interrupts, *event.starts), tuple(changed))
 
     def _started(self, event: Started) -> Handled:
         record = self._attempt(event.job, event.attempt)
@@ -340,24 +322,27 @@ class State(Holdings):
             reason = record.reason or event.reason or "cancelled"
             gone = self._gone(replace(record, phase="cancelled", ended=event.time, since=event.time, reason=reason))
             return replace(gone, outcome=cut)
+        if event.fault == "interrupted":
+            return Handled(changed=(self._keep(interrupted(record, event)),))
         own = record.overran or (event.fault == "job" and record.phase != "ending")
         record = replace(
             record,
             failures=record.failures + own,
             unlucky=record.unlucky + (not own),
+            ran=0.0 if own else record.ran,
+            done=0.0 if own else record.done,
             reason=f"attempt {record.attempt}: {record.reason or event.reason or event.fault}",
             since=event.time,
             last_output=last_line(event.last_output),
         )
         if record.failures > record.job.retries:
             return replace(self._gone(replace(record, phase="failed", ended=event.time)), outcome=cut)
-        again = self._keep(replace(record, phase="waiting", places=(), started=None, started_moved=0.0, overran=False))
-        return Handled(changed=(again,), outcome=cut)
+        return Handled(changed=(self._keep(waiting_again(record)),), outcome=cut)
 
     def _note_refusal(self, record: JobRecord, event: Finished | Failed) -> None:
         """Remember who would not take an attempt that has ended, or that its servers took it."""
         servers = tuple(dict.fromkeys(place.server for place in record.places))
-        began, lost = record.started, record.phase == "ending"
+        began, lost = record.started, record.phase == "ending" and not record.interrupting
         ran = began is not None and (event.time - began >= STEADY or record.overran)
         if isinstance(event, Finished) or ran or (event.fault == "job" and began is not None):
             self.refusals.took(record.job, (ANYWHERE, *servers))

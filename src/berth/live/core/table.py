@@ -96,8 +96,10 @@ NUMBERED = "queue", "team", "user", "type"
 """The fields of jobs whose values are numbered."""
 WHOLE = *NUMBERED, "shape", "number", "priority", "first", "places"
 """Columns of whole numbers; places are rows from `first` on."""
-REAL = "submitted", "began", "work", "estimate", "limit"
+REAL = "submitted", "began", "work", "estimate", "limit", "ran", "done"
 """Columns of numbers: 0 where there is no work or estimate, infinity where there is no limit."""
+SHORTEST = 1e-9
+"""Seconds that are left at least of a time limit."""
 SPARE = 1_000
 """Rows of places that have been given back are removed once they are that many more than twice the others."""
 
@@ -119,6 +121,8 @@ class JobTable:
     _work: Floats
     _estimate: Floats
     _limit: Floats
+    _ran: Floats
+    _done: Floats
 
     def __init__(self) -> None:
         self.shapes = Shapes()
@@ -160,6 +164,7 @@ class JobTable:
         # the engine itself ends jobs that were submitted to it directly
         self._limited[row] = record.phase == "running" and self._started[row] and not record.job.origin
         self._began[row] = record.since if record.started is None else record.started
+        self._ran[row], self._done[row] = record.ran, record.done
         self._running = None
 
     def _new(self, record: JobRecord) -> int:
@@ -304,12 +309,17 @@ class JobTable:
     def next_limit(self) -> float:
         """When the next running job reaches its time limit; infinity if none has one."""
         rows = np.flatnonzero(self._limited)
-        return float((self._began[rows] + self._limit[rows]).min(initial=np.inf))
+        return float(self._limit_at(rows).min(initial=np.inf))
 
     def over_limit(self, time: float) -> tuple[JobRecord, ...]:
         """The running jobs that have reached their time limits, in the order of submission."""
         rows = np.flatnonzero(self._limited)
-        return self.records(self.earliest_first(rows[self._began[rows] + self._limit[rows] <= time]))
+        return self.records(self.earliest_first(rows[self._limit_at(rows) <= time]))
+
+    def _limit_at(self, rows: Ints) -> Floats:
+        """When running jobs reach their time limits, which count what interrupted attempts ran."""
+        at: Floats = self._began[rows] + (self._limit[rows] - self._ran[rows])
+        return at
 
     @property
     def told(self) -> tuple[JobRecord, ...]:
@@ -360,5 +370,19 @@ class JobTable:
         return self._submitted[rows]
 
     def said(self, rows: Ints) -> tuple[Floats, Floats, Floats]:
-        """What owners said of these jobs (n,): the work and the estimate, or 0, and the time limit, or infinity."""
-        return self._work[rows], self._estimate[rows], self._limit[rows]
+        """What is left (n,) of what owners said: the work and the estimate, or 0, and the time limit, or infinity."""
+        left = self.left(rows)
+        return (
+            self._work[rows] * left,
+            self._estimate[rows] * left,
+            np.maximum(self._limit[rows] - self._ran[rows], SHORTEST),
+        )
+
+    def left(self, rows: Ints) -> Floats:
+        """The share of the work (n,) that is left to do."""
+        left: Floats = 1.0 - self._done[rows]
+        return left
+
+    def ran(self, rows: Ints) -> Floats:
+        """How many seconds (n,) interrupted attempts of these jobs ran."""
+        return self._ran[rows]

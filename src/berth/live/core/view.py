@@ -14,13 +14,15 @@ from numpy.typing import NDArray
 
 from berth.capacity import Violation
 from berth.files.quantities import MILLI
-from berth.live.core.events import Start
+from berth.live.core.decisions import may_be_interrupted
+from berth.live.core.events import Interrupt, Start
 from berth.live.core.jobs import Job, Place
 from berth.live.core.kernels import FEW, Fit, Gangs, Placed, berth_in_order
 from berth.live.core.records import JobRecord
 from berth.live.core.shapes import part
 from berth.live.core.speeds import Learned
 from berth.live.core.state import State
+from berth.live.core.table import Running
 from berth.model import Floats, Ints
 
 __all__ = [
@@ -41,29 +43,39 @@ __all__ = [
 Mask = NDArray[np.bool_]
 ROWS = 1_000_000
 """The most places of one decision."""
+NONE: Ints = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
 class Placing:
-    """Which job starts where: rows of job, role, server and number of tasks. Jobs and roles are numbers in a view."""
+    """Which job starts where: rows of job, role, server and number of tasks. Jobs and roles are numbers in a view.
+
+    `interrupt` are running jobs to interrupt, by their rows in the table of jobs (`View.running.rows`). What they hold
+    is free in a later decision, which is made at the same moment if the engine has ended them by then.
+    """
 
     job: Ints
     role: Ints
     server: Ints
     count: Ints
+    interrupt: Ints = field(default_factory=lambda: NONE)
 
     @classmethod
     def nothing(cls) -> Placing:
         """A placing that starts no job."""
-        none = np.zeros(0, dtype=np.int64)
-        return cls(none, none, none, none)
+        return cls(NONE, NONE, NONE, NONE)
 
     @classmethod
     def joined(cls, parts: Sequence[Placing]) -> Placing:
         """All rows of several placings."""
         if not parts:
             return cls.nothing()
-        return cls(*(np.concatenate([getattr(p, name) for p in parts]) for name in ("job", "role", "server", "count")))
+        names = ("job", "role", "server", "count", "interrupt")
+        return cls(*(np.concatenate([getattr(p, name) for p in parts]) for name in names))
+
+    def only(self, places: Mask | Ints) -> Placing:
+        """Only these places of jobs that start, and all interruptions."""
+        return Placing(self.job[places], self.role[places], self.server[places], self.count[places], self.interrupt)
 
 
 class Allowed(NamedTuple):
@@ -137,6 +149,11 @@ class View:
         return self.overdue or self.state.learned
 
     @property
+    def running(self) -> Running:
+        """The jobs that hold places, and these."""
+        return self.state.table.running
+
+    @property
     def weight(self) -> Floats:
         """Weights (K,) that make amounts comparable: 1 / the largest capacity of a server."""
         weight: Floats = self.fit.weight
@@ -167,7 +184,8 @@ class View:
         first = self.gangs.start[chosen]
         length = self.gangs.start[chosen + 1] - first
         shift = first - (np.cumsum(length) - length)
-        return Placing(chosen[placing.job], placing.role + shift[placing.job], placing.server, placing.count)
+        job, role = chosen[placing.job], placing.role + shift[placing.job]
+        return Placing(job, role, placing.server, placing.count, placing.interrupt)
 
     def within(self, servers: Mask) -> View:
         """The view with only these servers (R,)."""
@@ -203,6 +221,10 @@ class View:
             )
             for job in sorted(places)
         )
+
+    def interrupts(self, placing: Placing) -> tuple[Interrupt, ...]:
+        """The commands that interrupt jobs."""
+        return tuple(Interrupt(one.job.id, one.attempt) for one in self.state.table.records(placing.interrupt))
 
 
 def view_of(state: State, time: float, records: Sequence[JobRecord], free: Ints | None = None) -> View:
@@ -339,14 +361,16 @@ def spread_out(view: View, placing: Placing) -> Placing:
         return placing
     again = np.unique(placing.job[crowded])
     rows = ~np.isin(placing.job, again)
-    kept = Placing(placing.job[rows], placing.role[rows], placing.server[rows], placing.count[rows])
+    kept = placing.only(rows)
     free = view.free.copy()
     np.subtract.at(free, kept.server, kept.count[:, None] * view.gangs.demand[kept.role])
     return Placing.joined([kept, rest_in_order(view, again, np.maximum(free, 0))])
 
 
 def violations(view: View, placing: Placing) -> list[Violation]:
-    """All constraints that a placing breaks: whole gangs, usable servers, capacities."""
+    """All constraints that a placing breaks: whole gangs, usable servers, capacities, which jobs may be interrupted."""
+    if broken := _uninterruptible(view, placing):
+        return broken
     jobs, roles, servers = len(view.records), len(view.gangs.minimum), len(view.servers)
     wrong = (placing.job < 0) | (placing.job >= jobs) | (placing.role < 0) | (placing.role >= roles)
     wrong |= (placing.server < 0) | (placing.server >= servers) | (placing.count < 1)
@@ -389,3 +413,15 @@ def violations(view: View, placing: Placing) -> list[Violation]:
         for r, k in np.argwhere(used > view.free)
     ]
     return broken_rules
+
+
+def _uninterruptible(view: View, placing: Placing) -> list[Violation]:
+    """Rows of `Placing.interrupt` that are no running job, or one that began at this moment, or that occur twice."""
+    rows, count = np.unique(placing.interrupt, return_counts=True)
+    running = set(view.running.rows.tolist()) if len(rows) else set()
+    by_row = view.state.table.by_row
+    return [
+        Violation("interruption", f"row {row} of the table of jobs", float(times), 1.0)
+        for row, times in zip(rows.tolist(), count.tolist(), strict=True)
+        if times > 1 or row not in running or not may_be_interrupted(by_row[row], view.time)
+    ]

@@ -15,7 +15,18 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from berth.errors import BerthError, InvalidInput
-from berth.live.core.events import Cancel, Command, Event, Failed, Finished, ServerJoined, ServerLost, Start, Started
+from berth.live.core.events import (
+    Cancel,
+    Command,
+    Event,
+    Failed,
+    Finished,
+    Interrupt,
+    ServerJoined,
+    ServerLost,
+    Start,
+    Started,
+)
 from berth.live.core.jobs import Job, Place, Role, Server
 from berth.live.engines.clock import Clock
 
@@ -25,6 +36,7 @@ __all__ = [
     "Engine",
     "EngineError",
     "EngineKind",
+    "Interrupting",
     "Logging",
     "NoLogs",
     "Noting",
@@ -38,7 +50,18 @@ __all__ = [
     "Snapshot",
     "check_name",
 ]
-__all__ += ["Cancel", "Command", "Event", "Failed", "Finished", "ServerJoined", "ServerLost", "Start", "Started"]
+__all__ += [
+    "Cancel",
+    "Command",
+    "Event",
+    "Failed",
+    "Finished",
+    "Interrupt",
+    "ServerJoined",
+    "ServerLost",
+    "Start",
+    "Started",
+]
 __all__ += ["Clock", "Job", "Place", "Role", "Server"]
 
 ADOPTED = {
@@ -160,6 +183,19 @@ class Pausing(Protocol):
     @property
     def paused(self) -> str | None:
         """Why the engine takes no starts now; None if it takes them."""
+        ...
+
+
+@runtime_checkable
+class Interrupting(Protocol):
+    """An engine that executes `Interrupt`: it ends the attempt, and the next attempt of the job continues its work.
+
+    It reports `Failed` with the fault "interrupted". Without this, the scheduler takes no policy that interrupts jobs.
+    """
+
+    @property
+    def interrupts(self) -> bool:
+        """Whether it can do so as it is set up."""
         ...
 
 

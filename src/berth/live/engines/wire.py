@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from berth.errors import InvalidInput
-from berth.live.core.events import Cancel, Command, Start
+from berth.live.core.events import Cancel, Command, Interrupt, Start
 from berth.live.core.jobs import Job
 from berth.live.engines import Snapshot
 
@@ -21,7 +21,7 @@ LINE = 64 * 2**20
 """The longest line in bytes."""
 PART = 8 * 2**20
 """The most characters of a message in a line."""
-_START, _CANCEL = TypeAdapter(Start), TypeAdapter(Cancel)
+_START, _CANCEL, _INTERRUPT = TypeAdapter(Start), TypeAdapter(Cancel), TypeAdapter(Interrupt)
 _JOB: TypeAdapter[Job | None] = TypeAdapter(Job | None)
 _SNAPSHOT = TypeAdapter(Snapshot)
 
@@ -65,6 +65,8 @@ def write_order(time: float, command: Command, job: Job | None) -> dict[str, Any
     if isinstance(command, Start):
         start, given = _START.dump_python(command, mode="json"), _JOB.dump_python(job, mode="json")
         return {"time": time, "start": start, "job": given}
+    if isinstance(command, Interrupt):
+        return {"time": time, "interrupt": _INTERRUPT.dump_python(command, mode="json")}
     return {"time": time, "cancel": _CANCEL.dump_python(command, mode="json")}
 
 
@@ -73,6 +75,8 @@ def read_order(found: dict[str, Any]) -> tuple[float, Command, Job | None]:
     try:
         if "start" in found:
             return float(found["time"]), _START.validate_python(found["start"]), _JOB.validate_python(found["job"])
+        if "interrupt" in found:
+            return float(found["time"]), _INTERRUPT.validate_python(found["interrupt"]), None
         return float(found["time"]), _CANCEL.validate_python(found["cancel"]), None
     except (ValidationError, KeyError, TypeError) as error:
         raise InvalidInput("a command", found=str(found)[:80]) from error

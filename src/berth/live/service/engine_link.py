@@ -20,6 +20,7 @@ from berth.live.core.records import ENDED, JobRecord
 from berth.live.engines import (
     Engine,
     EngineError,
+    Interrupting,
     Logging,
     NoLogs,
     Noting,
@@ -105,6 +106,11 @@ class EngineLink:
     def paused(self) -> str | None:
         """Why the engine takes no starts now; None if it takes them."""
         return self._engine.paused if isinstance(self._engine, Pausing) else None
+
+    @property
+    def interrupts(self) -> bool:
+        """Whether the engine can interrupt jobs."""
+        return isinstance(self._engine, Interrupting) and self._engine.interrupts
 
     @property
     def notes(self) -> bool:

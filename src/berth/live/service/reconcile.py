@@ -19,6 +19,7 @@ from berth.live.core.events import (
     Event,
     Failed,
     Finished,
+    Interrupt,
     ServerChanged,
     ServerJoined,
     ServerLost,
@@ -66,7 +67,7 @@ def outstanding(state: State) -> list[Command]:
     return [
         Start(record.job.id, record.attempt, record.places)
         if record.phase == "starting"
-        else Cancel(record.job.id, record.attempt)
+        else (Interrupt if record.interrupting else Cancel)(record.job.id, record.attempt)
         for record in state.table.told
     ]
 

@@ -105,7 +105,7 @@ def in_parts(decided: Decided) -> Iterator[Decided]:
     """A decision with many starts as several, each of which is noted quickly; the first has all the rest."""
     yield replace(decided, starts=decided.starts[:STARTS])
     for begin in range(STARTS, len(decided.starts), STARTS):
-        yield replace(decided, starts=decided.starts[begin : begin + STARTS], seconds=0.0, refused=None)
+        yield replace(decided, starts=decided.starts[begin : begin + STARTS], seconds=0.0, refused=None, interrupts=())
 
 
 @dataclass(eq=False)

@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from berth.errors import BerthError
 from berth.live.core.dispatcher import Dispatcher
+from berth.live.core.drivers import interrupting
 from berth.live.core.events import Decided, Event, PolicyChanged, QueuesChanged, ShadowChanged
 from berth.live.core.jobs import Job
 from berth.live.core.queues import Queues
@@ -138,6 +139,7 @@ class Scheduler:
                 await scheduler.change_queues(settings.queues, "settings")
             if settings.policy is not None and settings.policy != dispatcher.state.policy:
                 await scheduler.change_policy(settings.policy, "settings", "given at the start")
+            scheduler._check_interrupting(dispatcher.state.policy)
             await scheduler._link.tried.wait()
             if scheduler._link.refusal is not None:
                 raise scheduler._link.refusal
@@ -220,6 +222,7 @@ class Scheduler:
 
     async def change_policy(self, policy: str, by: str = "", reason: str = "") -> None:
         """Change the policy; it is warmed up first, so that its first decision is not late."""
+        self._check_interrupting(policy)
         self.preparing = policy
         try:
             await asyncio.to_thread(self.dispatcher.warm, policy)
@@ -227,10 +230,18 @@ class Scheduler:
             self.preparing = None
         await self._journal.ask(lambda round_: round_.change(PolicyChanged(0.0, policy, by, reason)))
 
+    def _check_interrupting(self, policy: str) -> None:
+        """Refuse a policy that interrupts jobs if the engine cannot."""
+        if interrupting(policy) and not self._link.interrupts:
+            engine = self.settings.engine.partition(":")[0]
+            raise BerthError(f"engine {engine} cannot interrupt jobs yet, and the policy {policy} does so")
+
     async def change_shadow(self, policy: str | None, by: str = "") -> None:
         """Change or remove the shadow policy; the comparison with the previous one is dropped."""
         if policy is not None:
             await asyncio.to_thread(self.dispatcher.warm, policy)  # raises if it is no policy
+            if interrupting(policy):
+                raise BerthError(f"the policy {policy} interrupts jobs; a shadow policy, which decides nothing, cannot")
 
         def change(round_: Round) -> None:
             shadow = None if policy is None else self._candidate(policy)

@@ -38,6 +38,9 @@ LOOK, FIRST_RETRY, LONGEST_RETRY, GROWTH = 1.0, 0.1, 1.0, 1.5
 class PlainDriver:
     """Places jobs as a plain scheduler does; learns nothing and never waits for faster servers."""
 
+    interrupts = False
+    next_look = math.inf
+
     def __init__(self, rule: int, one_class: str | None = None) -> None:
         self._rule, self._one_class, self.waits = rule, one_class, Waits()
 

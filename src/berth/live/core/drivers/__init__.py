@@ -16,19 +16,29 @@ from berth.live.core import COMPLETION, LIVE
 from berth.live.core.drivers.base import Driver, proposed
 from berth.live.core.drivers.completion import CompletionDriver
 from berth.live.core.drivers.deferral import Waits
+from berth.live.core.drivers.live import LIVE_FAMILY, LiveDriver, interrupts
 from berth.live.core.drivers.promises import rule_driver
 from berth.live.core.drivers.wrappers import Deferring, Gathering, Leveled
 from berth.live.core.records import Outcome
 from berth.live.core.reservations import IN_ORDER, in_order
 from berth.registry import PolicySpec
 
-__all__ = ["Driver", "driver_of", "in_order", "make_driver", "proposed"]
+__all__ = ["Driver", "driver_of", "in_order", "interrupting", "make_driver", "proposed"]
 
 
 def driver_of(spec: PolicySpec) -> Any:
     """The driver class of a policy; None if its family is unknown."""
     family = FAMILIES.get(str(getattr(spec.load(), "family", None)))
     return None if family is None else family.driver
+
+
+def interrupting(policy: str) -> bool:
+    """Whether a policy, given as a user writes it, may interrupt running jobs.
+
+    >>> interrupting("completion"), interrupting("best-fit")
+    (False, False)
+    """
+    return policy not in LIVE and interrupts(PolicySpec.parse(policy))
 
 
 def make_driver(
@@ -57,6 +67,8 @@ def make_driver(
         raise (
             UnknownName(error.what, error.name, [*LIVE, *error.known]) if error.what == "policy" else error
         ) from None
+    if getattr(spec.load(), "family", None) == LIVE_FAMILY:
+        return LiveDriver(spec, seed, memory)
     driver = driver_of(spec)
     if driver is None:
         *names, last = reversed(FAMILIES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 from berth.live.core.drivers.deferral import Waits
@@ -16,6 +17,10 @@ class Driver(Protocol):
 
     waits: Waits
     """When running jobs release what they hold, and what they tell of speeds."""
+    interrupts: bool = False
+    """Whether it may interrupt running jobs."""
+    next_look: float = math.inf
+    """When it is to be asked again if nothing happens until then."""
 
     def propose(self, view: View, /) -> Placing:
         """Which jobs of the view start now, and where."""

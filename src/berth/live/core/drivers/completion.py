@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from berth.live.core import COMPLETION
+from berth.live.core.drivers.base import Driver
 from berth.live.core.drivers.deferral import Waits, paces_of
 from berth.live.core.kernels import Placed, complete_in_order
 from berth.live.core.records import Outcome
@@ -25,7 +26,7 @@ COUNTED = 10
 """How many of the jobs that do not fit now are counted as waiting for a release."""
 
 
-class CompletionDriver:
+class CompletionDriver(Driver):
     """Decides by expected completion alone. Without `mixes`, a gang takes servers of one speed tier."""
 
     def __init__(self, waits: Waits, *, mixes: bool = True) -> None:

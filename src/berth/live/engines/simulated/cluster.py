@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from berth.errors import InvalidInput
-from berth.live.core.events import Cancel, Event, Failed, Finished, ServerJoined, ServerLost, Start, Started
+from berth.live.core.events import Cancel, Event, Failed, Finished, Interrupt, ServerJoined, ServerLost, Start, Started
 from berth.live.core.jobs import Job, Server
 from berth.live.engines import Attempt, Snapshot
 from berth.random import stream
@@ -30,13 +30,15 @@ REMEMBERED = 10_000
 class Truth:
     """How servers differ: by `spread` between types and servers and `noise` between runs, deviations of logarithms.
 
-    `faults` is the share of attempts that fail halfway; jobs whose command is `false` always fail.
+    `faults` is the share of attempts that fail halfway; jobs whose command is `false` always fail. An attempt that
+    continues an interrupted one first takes `restart` seconds.
     """
 
     seed: int = 0
     spread: float = 0.0
     noise: float = 0.0
     faults: float = 0.0
+    restart: float = 0.0
 
     def speed(self, type_: str, server: Server) -> float:
         """The true speed of jobs of a type on a server."""
@@ -72,6 +74,10 @@ class _Attempt:
     began: float
     ends: float
     fails: bool = False
+    restart: float = 0.0
+    """Seconds before it works."""
+    whole: float = math.inf
+    """How long all of the job's work takes there."""
     takes: Mapping[tuple[str, str], int] = field(default_factory=dict)
     end: Finished | Failed | None = None
 
@@ -99,6 +105,8 @@ class SimulatedCluster:
         self._attempts: dict[tuple[str, int], _Attempt] = {}
         self._used: dict[tuple[str, str], int] = {}
         """What is taken of each resource of each server."""
+        self._done: dict[str, float] = {}
+        """The share of its work that each interrupted job has done."""
         self._ended: deque[tuple[str, int]] = deque()
         self._ends: list[tuple[float, int, tuple[str, int]]] = []
         self._order = itertools.count()
@@ -113,6 +121,8 @@ class SimulatedCluster:
         self._advance(time)
         key = command.job, command.attempt
         attempt = self._attempts.get(key)
+        if isinstance(command, Interrupt) and attempt is not None and attempt.began <= time:
+            return self._interrupt(attempt, time)
         if isinstance(command, Cancel):
             if attempt is None:
                 self._attempts[key] = attempt = _Attempt(Start(*key, ()), time, time)
@@ -132,23 +142,38 @@ class SimulatedCluster:
             self._attempts[key] = attempt = _Attempt(command, time, time)
             self._end(attempt, refusal)
             return True
-        seconds = self.truth.seconds(job, command, [self._server(place.server) for place in command.places])
-        fails = self.truth.fails(job, command.attempt)
-        began = time + self.latency.start
-        attempt = _Attempt(command, began, began + (0.5 * seconds if fails else seconds), fails, takes)
-        self._attempts[key] = attempt
+        self._attempts[key] = attempt = self._begun(command, job, takes, time + self.latency.start)
         for what, milli in takes.items():
             self._used[what] = self._used.get(what, 0) + milli
         self.started[key] = self.started.get(key, 0) + 1
         heapq.heappush(self._ends, (attempt.ends, next(self._order), key))
-        self._told.append(Started(began, *key))
+        self._told.append(Started(attempt.began, *key))
+        return True
+
+    def _begun(self, start: Start, job: Job, takes: Mapping[tuple[str, str], int], began: float) -> _Attempt:
+        """An attempt that begins, or continues an interrupted one."""
+        if start.attempt == 1:
+            self._done.pop(start.job, None)
+        seconds = self.truth.seconds(job, start, [self._server(place.server) for place in start.places])
+        fails, left = self.truth.fails(job, start.attempt), seconds * (1.0 - self._done.get(start.job, 0.0))
+        restart = self.truth.restart if start.job in self._done else 0.0
+        ends = began + restart + (0.5 * left if fails else left)
+        return _Attempt(start, began, ends, fails, restart, seconds, takes)
+
+    def _interrupt(self, attempt: _Attempt, time: float) -> bool:
+        """End an attempt and keep what it did; whether it ran."""
+        if attempt.end is not None:
+            return False
+        key, worked = (attempt.start.job, attempt.start.attempt), max(time - attempt.began - attempt.restart, 0.0)
+        done = self._done[key[0]] = min(self._done.get(key[0], 0.0) + worked / attempt.whole, 1.0)
+        self._end(attempt, Failed(time, *key, "interrupted", "interrupted", worked, done=done))
         return True
 
     def go_on(self, start: Start, job: Job, began: float, time: float) -> None:
         """Take over an attempt that runs since `began` on these servers; it ends at `time` at the earliest."""
         key, takes = (start.job, start.attempt), _taken(job, start)
         seconds = self.truth.seconds(job, start, [self._server(place.server) for place in start.places])
-        attempt = _Attempt(start, began, max(began + seconds, time), takes=takes)
+        attempt = _Attempt(start, began, max(began + seconds, time), whole=seconds, takes=takes)
         self._attempts[key], self.started[key] = attempt, 1
         for what, milli in takes.items():
             self._used[what] = self._used.get(what, 0) + milli
@@ -196,6 +221,8 @@ class SimulatedCluster:
 
     def _end(self, attempt: _Attempt, event: Finished | Failed) -> None:
         attempt.end = event
+        if isinstance(event, Finished) or event.fault in ("job", "cancelled"):
+            self._done.pop(event.job, None)
         if event.time < attempt.began:  # it ended before it began to run
             self._told = [told for told in self._told if not (isinstance(told, Started) and told.job == event.job)]
         for what, milli in attempt.takes.items():
@@ -246,7 +273,11 @@ class SimulatedCluster:
     @property
     def jobs(self) -> set[str]:
         """All jobs with an attempt that is remembered."""
-        return {job for job, _ in self._attempts}
+        return {job for job, _ in self._attempts} | self._done.keys()
+
+    def remembers(self, job: str, attempt: int) -> bool:
+        """Whether a command for an attempt still matters: it is remembered, or its job has work that is kept."""
+        return (job, attempt) in self._attempts or job in self._done
 
     def attempt(self, job: str, attempt: int) -> Attempt | None:
         """What is known of an attempt."""

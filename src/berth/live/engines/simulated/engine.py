@@ -39,6 +39,8 @@ FEW = 1_000
 class SimulatedEngine:
     """A simulated cluster whose time passes by itself."""
 
+    interrupts = True
+
     def __init__(self, cluster: SimulatedCluster, clock: Clock | None = None, state_file: Path | None = None) -> None:
         self.cluster, self.clock = cluster, clock or Clock()
         self._changed = asyncio.Event()
@@ -69,7 +71,7 @@ class SimulatedEngine:
         """Write the file anew, with only the commands that still matter; returns it, open for more."""
         there = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
         written = zip(there, self._written, strict=False)  # the last line may have been cut off
-        kept = [(line, key) for line, key in written if self.cluster.attempt(*key) is not None]
+        kept = [(line, key) for line, key in written if self.cluster.remembers(*key)]
         beside = path.with_name(f"{path.name}.new")
         beside.unlink(missing_ok=True)
         with open(beside, "x", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
@@ -157,6 +159,7 @@ class _TruthEntry(Part):
     spread: Annotated[float, Field(ge=0)] = 0.0
     noise: Annotated[float, Field(ge=0)] = 0.0
     faults: Annotated[float, Field(ge=0)] = 0.0
+    restart: Annotated[float, Field(ge=0)] = 0.0
 
 
 class _ClusterFile(Part):
