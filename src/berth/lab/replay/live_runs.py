@@ -86,7 +86,7 @@ def play_live(
     if batch.problem.devices is not None:
         raise UnsupportedProblem(f"{policy} cannot serve jobs that share devices (--whole-gpus gives each a whole one)")
     servers, units = _servers(batch, typed)
-    extra = [{}] * len(batch.tasks) if service is None else service.jobs
+    extra: Sequence[Mapping[str, Any]] = [{}] * len(batch.tasks) if service is None else service.jobs
     jobs = [_job(batch, i, units, typed, extra[i]) for i in range(len(batch.tasks))]
     coming: list[Event] = [Submitted(time, job) for time, job in zip(batch.tasks.arrival.tolist(), jobs, strict=True)]
     runs = dict(zip((job.id for job in jobs), batch.runs.tolist(), strict=True))
@@ -128,7 +128,7 @@ def _servers(batch: BatchJobs, typed: TypedJobs | None) -> tuple[list[Server], A
         Server(name, {one: math.ceil(1000 * amount) for one, amount in zip(names, row, strict=True)})
         for name, row in rows
     )
-    classes = [{}] * len(rows) if typed is None else [{CLASS: name} for name in typed.classes]
+    classes: list[dict[str, str]] = [{}] * len(rows) if typed is None else [{CLASS: name} for name in typed.classes]
     return [
         Server(
             name,

@@ -105,7 +105,7 @@ def machine_classes(trace: Trace) -> tuple[str, ...]:
 
 
 def _by_rule(trace: Trace, rule: str) -> tuple[str, ...]:
-    names = [name.strip() for name in rule.split("+")]
+    names = list(dict.fromkeys(name.strip() for name in rule.split("+")))
     for name in names:
         if name not in TYPE_COLUMNS:
             raise UnknownName("column of types", name, TYPE_COLUMNS)

@@ -81,7 +81,7 @@ class ServedQueues:
         others = kinds.filter(~kinds.map_elements(lambda kind: _name(kind, "") in self.queues.queues, pl.Boolean))
         if not len(others):
             return ""
-        names = others.value_counts(sort=True)["kind"].to_list()
+        names = others.value_counts().sort("count", "kind", descending=[True, False])["kind"].to_list()
         few = ", ".join(names[:4]) + (", …" if len(names) > 4 else "")
         return f"{counted(len(others), 'job')} of kind {few} in queue default, as no queue has that name"
 
