@@ -134,7 +134,6 @@ def test_results_are_kept_where_told(tmp_path: Path, capsys: pytest.CaptureFixtu
         ([CLEAN, "--processors", "8", "--resource", "gpu"], "unknown resource of this trace 'gpu'"),
         ([CLEAN, "--processors", "8", "--resource", "memory"], "a resource that jobs ask for: cpu"),
         ([CLEAN, "--resource", "cpu"], "processors too"),
-        ([CLEAN, "-p", "ogasched"], "ogasched, of the allocation family, expected a policy of the placement family"),
         ([CLEAN, "-p", "easey"], "did you mean 'easy'?"),
         ([CLEAN, "-p", "easy:order=best"], "one of arrival, shortest"),
         ([CLEAN, "-p", "random-placement"], "gangs"),

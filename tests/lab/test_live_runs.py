@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,19 @@ def test_kernels_of_whole_logs_start_jobs_as_the_live_core_does(log: Log, name: 
     assert run.end.tolist() == kernel.end.tolist()
 
 
+@examples(60)
+@given(log=random_logs(), name=st.sampled_from(FIRST), none=st.sets(st.integers(0, 11), min_size=1))
+def test_jobs_of_zero_run_time_end_as_they_start(log: Log, name: str, none: set[int]) -> None:
+    runs = np.where(np.isin(np.arange(len(log.tasks)), list(none)), 0.0, log.runs)
+    log = replace(log, problem=log.problem.replace(exact=False), runs=runs)
+    assume(fits_alone(log).all())
+    kernel = run_cluster(PolicySpec.parse(name).build(log.problem, np.random.default_rng(0)), log.tasks, log.runs)
+    assert kernel is not None
+    run = play_live(log.batch, name)
+    assert run.start.tolist() == kernel.start.tolist()
+    assert run.end.tolist() == kernel.end.tolist()
+
+
 UNEQUAL: dict[str, Any] = {"machine": ["slow", "fast"], "count": [1, 1], "cpu": [2.0, 2.0], "speed": [1.0, 4.0]}
 """Servers of which one is four times as fast."""
 
@@ -113,9 +127,7 @@ def test_completion_waits_for_the_faster_server_and_the_fallback_does_not() -> N
 
 
 def test_what_the_live_core_cannot_play_is_refused() -> None:
-    columns = {"submit_s": [0.0, 1.0], "run_s": [0.0, 100.0], "cpu": [2.0, 2.0]}
-    with pytest.raises(UnsupportedProblem, match="zero run time"):
-        on_unequal(columns, "completion", zero_run_times=True)
+    columns = {"submit_s": [0.0, 1.0], "run_s": [10.0, 100.0], "cpu": [2.0, 2.0]}
     with pytest.raises(UnsupportedProblem, match="outages"):
         on_unequal(columns, "completion", outages=True)
     with pytest.raises(UnsupportedProblem, match="devices"):

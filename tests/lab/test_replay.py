@@ -190,7 +190,6 @@ def test_who_cannot_serve_is_named() -> None:
 @pytest.mark.parametrize(
     ("policies", "setting", "said"),
     [
-        (["ogasched"], POOL, "a policy of the placement family"),
         (["fcsf"], POOL, "did you mean 'fcfs'"),
         (["complet"], POOL, "did you mean 'completion'"),
         (["fcfs:fit=tight"], POOL, "one of first, best"),

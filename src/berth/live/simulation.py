@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from berth.errors import BerthError
 from berth.live.core.dispatcher import Dispatcher
-from berth.live.core.events import Event, ServerChanged, ServerJoined, ServerLost
+from berth.live.core.events import Event, Finished, ServerChanged, ServerJoined, ServerLost
 from berth.live.core.records import ENDED, JobRecord
 from berth.live.engines.simulated.cluster import SimulatedCluster
 
@@ -34,18 +34,20 @@ def play(
 ) -> Played:
     """Simulate these events, and the cluster's reactions to the decisions, until nothing more happens.
 
-    At each moment all events are handled, then there is one decision, and another after each that interrupts jobs. With
-    `lenient`, an event that raises is skipped; else its error ends the run.
+    At each moment all events are handled, then there is one decision, and another after each that interrupts jobs or
+    starts one of zero run time. With `lenient`, an event that raises is skipped; else its error ends the run.
     """
     played = Played()
     coming = deque(sorted(given, key=lambda event: event.time))
     for event in cluster.joined(coming[0].time if coming else 0.0):
         _handle(dispatcher, cluster, played, event, event.time, lenient)
     now = last = -math.inf
+    again = False
     while True:
         next_event = coming[0].time if coming else math.inf
-        look = dispatcher.next_look if dispatcher.next_look > last else math.inf
-        now = max(now, min(next_event, cluster.next_end, dispatcher.state.table.next_limit, look))
+        if not again:
+            look = dispatcher.next_look if dispatcher.next_look > last else math.inf
+            now = max(now, min(next_event, cluster.next_end, dispatcher.state.table.next_limit, look))
         if now == math.inf:
             now = min(_patience_ends(dispatcher, last), _tried_again(dispatcher, last))
         if now > until or now == math.inf:
@@ -64,11 +66,10 @@ def play(
         for overran in dispatcher.state.overdue(now):
             _handle(dispatcher, cluster, played, overran, now, lenient)
         _told(dispatcher, cluster, played, now, lenient)
-        while (decided := dispatcher.decide(now)) is not None:
+        decided, again = dispatcher.decide(now), False
+        if decided is not None:
             _handle(dispatcher, cluster, played, decided, now, lenient)
-            _told(dispatcher, cluster, played, now, lenient)
-            if not decided.interrupts:
-                break
+            again = _told(dispatcher, cluster, played, now, lenient) or bool(decided.interrupts)
 
 
 def _patience_ends(dispatcher: Dispatcher, last: float) -> float:
@@ -85,10 +86,14 @@ def _tried_again(dispatcher: Dispatcher, last: float) -> float:
     return dispatcher.state.refusals.next_end(last) if waits else math.inf
 
 
-def _told(dispatcher: Dispatcher, cluster: SimulatedCluster, played: Played, now: float, lenient: bool) -> None:
+def _told(dispatcher: Dispatcher, cluster: SimulatedCluster, played: Played, now: float, lenient: bool) -> bool:
+    """Handle what the cluster reports by now; whether a job finished."""
+    finished = False
     while told := cluster.due(now):
         for event in told:
+            finished |= isinstance(event, Finished)
             _handle(dispatcher, cluster, played, event, now, lenient)
+    return finished
 
 
 def _handle(

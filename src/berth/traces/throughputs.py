@@ -16,7 +16,7 @@ from pathlib import Path
 from berth.about import HOME
 from berth.errors import InvalidInput
 
-__all__ = ["Throughputs", "read_gavel", "read_sia"]
+__all__ = ["Throughputs", "read_gavel", "read_sia", "read_table"]
 
 GAVEL = HOME / "data" / "throughputs" / "gavel.csv"
 GAVEL_COLUMNS = ("model", "batch_size", "gpus", "gpu_model", "consolidated", "steps_per_second")
@@ -92,6 +92,17 @@ def read_sia(path: Path, models: Iterable[str] = ("aws", "rtx", "dgx-ext"), refe
         best[key] = max(best.get(key, (0, 0.0)), (servers, rate))
         gpus[type_] = count
     return _relative(path, {key: rate for key, (_, rate) in best.items()}, gpus, reference)
+
+
+def read_table(path: Path) -> Throughputs:
+    """Read a table with the columns of Gavel's or of Sia's."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opened(path, "rt", encoding="utf-8") as file:
+            head = file.readline().strip().split(",")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput("a table of measured speeds, CSV, plain or gzip", found=str(error), file=str(path)) from None
+    return read_sia(path) if {"application", "placement"} <= set(head) else read_gavel(path)
 
 
 def _relative(

@@ -42,6 +42,7 @@ JOB_COLUMNS: Mapping[str, Any] = {
     "user": pl.String,
     "group": pl.String,
     "kind": pl.String,
+    "script": pl.String,
     "needs": pl.String,
     "status": pl.String,
 }
@@ -51,6 +52,7 @@ JOB_COLUMNS: Mapping[str, Any] = {
 * `estimate_s`: the user's estimate of the run time;
 * `pieces`: number of equal parts;
 * `user`, `group`: owner; `kind`: queue, application, class or another column that tells types of jobs apart;
+* `script`: name of what the job runs: its script, application or job name;
 * `needs`: labels of machines that the job may use, alternatives separated by `|`; null: any machine;
 * `status`: `done`, `failed`, `cancelled`, `running` (at the end of the trace) or null.
 """

@@ -29,9 +29,8 @@ def replay_command(
         typer.Option(
             "--policy",
             "-p",
-            help="Run this policy of the placement family, such as easy or fcfs:backfill=any,fit=best, or completion "
-            "(repeat). "
-            "Default: fcfs, sjf, easy and conservative; others where jobs share GPUs.",
+            help="Run this policy, such as easy, fcfs:backfill=any,fit=best or completion (repeat). "
+            "Default: fcfs, sjf, easy and conservative; others where jobs share GPUs; that of the --cluster file.",
             autocompletion=complete_live_policy,
         ),
     ] = None,
@@ -114,6 +113,29 @@ def replay_command(
     zero_run_times: Annotated[
         bool, typer.Option("--zero-run-times", help="Play jobs of zero run time. Default: leave them out.")
     ] = False,
+    types: Annotated[
+        str | None,
+        typer.Option(
+            "--types",
+            help="Columns that tell the type of a job: user, group, kind, script, needs or size, joined by +. "
+            "Policies learn by type.",
+        ),
+    ] = None,
+    speeds: Annotated[
+        str | None,
+        typer.Option(
+            "--speeds", help="True speeds by type of job and class of machine: gavel, or a YAML or CSV file of them."
+        ),
+    ] = None,
+    cluster: Annotated[
+        Path | None,
+        typer.Option(
+            "--cluster", help="Configuration of a service: play the log under its queues, and on its servers if any."
+        ),
+    ] = None,
+    whole_gpus: Annotated[
+        bool, typer.Option("--whole-gpus", help="Give each job that shares a GPU a whole one.")
+    ] = False,
     baseline: Annotated[
         str | None,
         typer.Option(
@@ -129,14 +151,15 @@ def replay_command(
         str | None, typer.Option("--format", help="Format of the trace, if not recognised (see: berth trace formats).")
     ] = None,
     machines: Annotated[
-        Path | None, typer.Option("--machines", help="Table of machines, if not beside the trace.")
+        Path | None,
+        typer.Option("--machines", help="Table of machines, or a cluster file (YAML)."),
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse a trace with rows that cannot be read.")] = False,
     out: Annotated[Path | None, typer.Option("--out", help="Directory for tables, plots and manifest.")] = None,
     output: ResultOption = ResultOutput.table,
     quiet: QuietOption = False,
 ) -> None:
-    """Simulate a trace under batch policies.
+    """Simulate a trace under other policies.
 
     The table has waits, slowdowns, utilisation and fairness. With several windows or replicas, a second table has the
     differences between policies with confidence intervals. With -o json, one policy gives an object and several give
@@ -156,7 +179,22 @@ def replay_command(
         replicas,
         slowdown_bound,
     )
-    setting = ReplaySetting(processors, resource, exact, stop, outages, first, load, seed, size, zero_run_times)
+    setting = ReplaySetting(
+        processors,
+        resource,
+        exact,
+        stop,
+        outages,
+        first,
+        load,
+        seed,
+        size,
+        zero_run_times,
+        types,
+        speeds,
+        None if cluster is None else str(cluster),
+        whole_gpus,
+    )
     with progress(quiet, _moments, "moments") as show:
         result = replay(
             file,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -43,6 +44,12 @@ def rehearse_command(
         bool, typer.Option("--service", help="Use the servers of a running service instead of those of the file.")
     ] = False,
     url: UrlOption = None,
+    cluster: Annotated[
+        Path | None,
+        typer.Option(
+            "--cluster", help="Configuration of a service: jobs wait in its queues, and run on its servers if any."
+        ),
+    ] = None,
     seeds: Annotated[
         int | None, typer.Option("--seeds", min=1, help="Run seeds 0 to N-1 instead of those of the file.")
     ] = None,
@@ -58,6 +65,7 @@ def rehearse_command(
     The scheduler of the service runs in virtual time, beside a plain one. All schedulers get the same jobs at the same
     times. Ratios are taken within each seed.
     """
+    from berth.lab.replay.cluster_file import read_cluster_file
     from berth.lab.run.plans import worker_count
     from berth.lab.run.store import opened, versions
     from berth.live.twin.rehearse import rows_of
@@ -67,13 +75,19 @@ def rehearse_command(
     if service:
         settings = settings.on(_servers(url))
     changes = {key: value for key, value in (("policies", policy), ("seeds", seeds)) if value is not None}
+    file_of_service = None if cluster is None else read_cluster_file(cluster)
+    if file_of_service is not None:
+        settings = settings.on(there) if (there := file_of_service.there()) else settings
+        changes = {**file_of_service.policies(), **changes}
     settings = settings.changed(**changes)
-    plan = settings.plan()
-    facts = {"rehearsal": settings.model_dump(mode="json"), "file": str(file)}
+    plan, added = settings.plan(), {} if file_of_service is None else file_of_service.queues_as_written()
+    if file_of_service is not None:
+        plan = replace(plan, served=file_of_service.served())
+    facts = {"rehearsal": settings.model_dump(mode="json"), "file": str(file), **added}
     with opened(out, KIND) as directory, progress(quiet, _runs, "runs") as show:
         if directory is not None:
             directory.create({**facts, "versions": versions()})
-        runs = played(plan, settings.played(), directory, worker_count(workers), show)
+        runs = played(plan, {**settings.played(), **added}, directory, worker_count(workers), show)
         rows = rows_of(plan, runs)
         if directory is not None:
             _write(directory, plan, runs, rows, facts)

@@ -14,6 +14,7 @@ import polars as pl
 from berth.errors import InvalidInput, UnknownName, UnsupportedProblem
 from berth.families.placement.trace_world import BatchJobs, batch_jobs
 from berth.lab.replay import run
+from berth.lab.replay.known import Beyond
 from berth.lab.replay.results import Played, Replay, ReplaySetting, assembled, earlier, load, save
 from berth.lab.replay.samples import Measurement, Sample, Samples, samples_of
 from berth.lab.run.store import ResultDirectory, now, opened, versions
@@ -54,17 +55,24 @@ def replay(
     [4.666666666666667, 1.6666666666666667]
     """
     setting, measure = setting or ReplaySetting(), measure or Measurement()
-    samples = samples_of(trace, setting, measure, format=format, machines=machines, strict=strict)
+    servers = machines if machines is not None and Path(machines).suffix in (".yaml", ".yml") else None
+    beyond = Beyond.of(setting, servers)
+    table = None if servers is not None else machines
+    read = partial(samples_of, trace, setting, measure, format=format, machines=table, strict=strict)
+    samples = beyond.accepted(read(on=beyond.on_servers))
     batches = [_batch(samples, sample, setting) for sample in samples.samples]
-    specs = [_policy(text) for text in chosen_policies(policies, baseline, batches[0])]
+    specs = [_policy(text) for text in chosen_policies(policies or beyond.policies, baseline, batches[0])]
+    known = [beyond.known(sample) for sample in samples.samples]
     source = {"format": samples.source.format, "files": {file: _hash(file) for file in samples.source.files}}
     facts: dict[str, Any] = {
         "source": source,
-        "played": trace_digest(samples.samples),
-        "setting": vars(setting),
+        "played": trace_digest(samples.samples, scripts="script" in (setting.types or "")),
+        "setting": setting.stated(),
         "measurement": {**vars(measure), "window_starts": list(measure.window_starts)},
         "versions": versions(),
     }
+    if beyond.files:
+        facts["beyond"] = {file: _hash(file) for file in beyond.files}
     cells: dict[str, list[Played]] = {}
     refused: dict[str, str] = {}
     with opened(out, KIND) as folder:
@@ -77,14 +85,13 @@ def replay(
         for spec in specs:
             found: list[Played] = []
             try:
-                for sample, batch in zip(samples.samples, batches, strict=True):
-                    one = None if folder is None else load(folder, str(spec), sample.name)
+                for sample, batch, more in zip(samples.samples, batches, known, strict=True):
+                    one = None if folder is None else load(folder, str(spec), sample.name, beyond.live)
                     if one is None:
-                        one = run.played(
-                            spec, batch, sample.trace, setting, progress, sample.span, measure.slowdown_bound
-                        )
+                        counted = sample.span, measure.slowdown_bound
+                        one = run.played(spec, batch, sample.trace, setting, progress, *counted, known=more)
                         if folder is not None:
-                            save(folder, str(spec), *one, sample=sample.name)
+                            save(folder, str(spec), *one, sample=sample.name, live=beyond.live)
                     found.append(one)
             except UnsupportedProblem as error:
                 refused[str(spec)] = str(error)
@@ -95,6 +102,7 @@ def replay(
         names = tuple(sample.name for sample in samples.samples)
         told = "" if samples.unread is None else str(samples.unread)
         base = "" if baseline is None else str(_policy(baseline))
+        notes = beyond.notes(samples.samples, known, any(run.is_live(spec) for spec in specs))
         common = partial(
             assembled,
             source,
@@ -104,10 +112,13 @@ def replay(
             left_out=samples.left_out,
             refused=refused,
             merging=samples.merging,
+            notes=notes,
         )
         result = common(cells, base, unreadable=told)
         if folder is not None:
-            _write(folder, common({**cells, **earlier(folder, names, cells)}, base, unreadable=told), facts)
+            _write(
+                folder, common({**cells, **earlier(folder, names, cells, beyond.live)}, base, unreadable=told), facts
+            )
     return result
 
 
@@ -138,22 +149,32 @@ def _write(folder: ResultDirectory, result: Replay, facts: Mapping[str, Any]) ->
         each = [{k: v for k, v in row.items() if not isinstance(v, dict)} for row in result.each]
         folder.write_table("samples.parquet", pl.DataFrame(each, infer_schema_length=None))
     told = {**facts, "left_out": dict(result.left_out), "refused": dict(result.refused), "merging": result.merging}
+    told |= {"notes": list(result.notes)} if result.notes else {}
     done = folder.described({**told, "command": replay_command_line(result)}, now())
     folder.write_text("report.html", render_replay(result, save_replay_plots(result, folder), done))
     folder.write_json("manifest.json", done)  # last: marks a complete directory
 
 
 def _policy(text: str) -> PolicySpec:
-    """Parse a policy of the placement family, or one that only the live scheduler has."""
-    return PolicySpec(text) if text in LIVE else placement_policy(text, LIVE)
+    """Parse a policy that the lab or the dispatcher of the live scheduler can play."""
+    spec = PolicySpec(text) if text in LIVE else _parsed(text, LIVE)
+    if run.is_live(spec):
+        from berth.live.core.drivers import make_driver  # here: other replays do not load the live scheduler
+
+        make_driver(text, 0, ())
+    return spec
+
+
+def _parsed(text: str, more: Iterable[str]) -> PolicySpec:
+    try:
+        return PolicySpec.parse(text)
+    except UnknownName as error:
+        raise in_family(error, "placement", more) from None
 
 
 def placement_policy(text: str, more: Iterable[str] = ()) -> PolicySpec:
     """Parse a policy; refuse one of another family. `more` are other names that the caller knows."""
-    try:
-        spec = PolicySpec.parse(text)
-    except UnknownName as error:
-        raise in_family(error, "placement", more) from None
+    spec = _parsed(text, more)
     family = getattr(spec.load(), "family", None)
     if family != "placement":
         raise InvalidInput("a policy of the placement family", found=f"{text}, of the {family} family", key="policy")
@@ -169,13 +190,17 @@ def _hash(file: str) -> str | None:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def trace_digest(samples: Sequence[Sample]) -> str:
-    """SHA-256 of the jobs played; file hashes are not enough, since a trace may be in memory or read in another way."""
+def trace_digest(samples: Sequence[Sample], *, scripts: bool = False) -> str:
+    """SHA-256 of the jobs played; file hashes are not enough, since a trace may be in memory or read in another way.
+
+    Their scripts count only where types are told by them.
+    """
     found = hashlib.sha256()
     for sample in samples:
         trace = sample.trace
         found.update(repr((trace.resources, sample.span)).encode())
-        for table in (trace.jobs, trace.machines, trace.outages):
+        jobs = trace.jobs if scripts else trace.jobs.drop("script")
+        for table in (jobs, trace.machines, trace.outages):
             bytes_of = io.BytesIO()
             table.rechunk().write_ipc(bytes_of)
             found.update(bytes_of.getvalue())

@@ -1,7 +1,7 @@
 """Play a log under a policy of the live scheduler: its dispatcher is asked at every moment of a simulated cluster.
 
-Jobs wait in one queue and run as long as the log says, on servers as fast as the log says. They have no types, so no
-speed is learned.
+Jobs run as long as the log says, over the true speeds of their types on their servers where a table tells them. They
+wait in one queue, or in those of a service's configuration. Jobs without types teach the policy nothing.
 
 Axes: N jobs, R servers.
 """
@@ -9,25 +9,30 @@ Axes: N jobs, R servers.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from berth.errors import UnsupportedProblem
 from berth.families.placement.trace_world import BatchJobs
 from berth.files.quantities import Amounts
+from berth.lab.replay.types import TypedJobs
 from berth.live.core.dispatcher import Dispatcher
-from berth.live.core.events import Event, Start, Submitted
+from berth.live.core.events import Decided, Event, Start, Submitted
 from berth.live.core.jobs import UNTYPED, Job, Role, Server
 from berth.live.core.queues import Queues
 from berth.live.engines.simulated.cluster import SimulatedCluster, Truth
 from berth.live.simulation import play
+from berth.live.twin.served import ServedQueues, in_log_units
+from berth.live.twin.streams import CLASS, Speeds
 from berth.live.twin.traces import fine_units
-from berth.model import Floats
+from berth.model import Floats, Resource
 
-__all__ = ["LiveRun", "play_live"]
+__all__ = ["LiveRun", "Service", "play_live"]
 
 ONE_QUEUE = Queues(aging=0.0, fairness=0.0, patience=1e300)
 """One level, and no server is reserved for a job that has waited for long."""
@@ -40,40 +45,82 @@ class LiveRun:
     start: Floats
     end: Floats
     refused: int
+    wrapped: str = ""
+    """The policy in its wrappers."""
 
 
 @dataclass(frozen=True)
 class LogTruth(Truth):
-    """True run times by job, on servers as fast as they are said to be."""
+    """True run times by job, on servers as fast as they are said to be, times the speed of the type on the class."""
 
     runs: Mapping[str, float] = field(default_factory=dict)
+    speeds: Speeds = field(default_factory=dict)
 
     def seconds(self, job: Job, start: Start, servers: Sequence[Server]) -> float:
-        return self.runs[job.id] / min(server.speed for server in servers)
+        if not self.speeds:
+            return self.runs[job.id] / min(server.speed for server in servers)
+        spread = len({server.name for server in servers}) > 1
+        return self.runs[job.id] / min(s.speed * self.speeds[job.type, s.labels[CLASS], spread] for s in servers)
 
 
-def play_live(batch: BatchJobs, policy: str, seed: int = 0) -> LiveRun:
-    """Play jobs of a log under any policy that runs live, in one queue, where the policy puts them."""
+class Service(NamedTuple):
+    """What a service's configuration adds: its queues, in the units of the servers, and what it knows of each job.
+
+    `by_class`: servers of a class share what is learned, whatever else differs.
+    """
+
+    queues: ServedQueues
+    jobs: Sequence[Mapping[str, Any]]
+    resources: Sequence[Resource]
+    by_class: bool = False
+
+
+def play_live(
+    batch: BatchJobs, policy: str, seed: int = 0, *, typed: TypedJobs | None = None, service: Service | None = None
+) -> LiveRun:
+    """Play jobs of a log under any policy that runs live, where the policy puts them.
+
+    Without a `service`, jobs wait in one queue and the policy decides as in the lab. With one, they wait in its queues,
+    and the policy decides in its wrappers: gangs stay on few servers, and jobs are deferred to faster ones.
+    """
     if batch.problem.devices is not None:
-        raise UnsupportedProblem(f"{policy} cannot serve jobs that share devices")
-    if not batch.runs.all():
-        raise UnsupportedProblem(f"{policy} cannot serve jobs of zero run time")
-    servers, units = _servers(batch)
-    jobs = [_job(batch, i, units) for i in range(len(batch.tasks))]
+        raise UnsupportedProblem(f"{policy} cannot serve jobs that share devices (--whole-gpus gives each a whole one)")
+    servers, units = _servers(batch, typed)
+    extra: Sequence[Mapping[str, Any]] = [{}] * len(batch.tasks) if service is None else service.jobs
+    jobs = [_job(batch, i, units, typed, extra[i]) for i in range(len(batch.tasks))]
     coming: list[Event] = [Submitted(time, job) for time, job in zip(batch.tasks.arrival.tolist(), jobs, strict=True)]
     runs = dict(zip((job.id for job in jobs), batch.runs.tolist(), strict=True))
-    dispatcher = Dispatcher(policy, seed=seed, bare=True, queues=ONE_QUEUE, units=units, budget=math.inf)
-    ended = play(dispatcher, SimulatedCluster(servers, LogTruth(runs=runs)), coming).ended
-    found = [ended.get(job.id) for job in jobs]
+    dispatcher = Dispatcher(
+        policy,
+        seed=seed,
+        bare=service is None,
+        queues=ONE_QUEUE if service is None else in_log_units(service.queues.queues, service.resources, units),
+        learn_by=CLASS if service is not None and service.by_class else None,
+        units=units,
+        budget=math.inf,
+    )
+    truth = LogTruth(runs=runs, speeds={} if typed is None else typed.speeds)
+    played = play(dispatcher, SimulatedCluster(servers, truth), coming)
+    _check_decisions(policy, played.events)
+    found = [played.ended.get(job.id) for job in jobs]
     start, end = (
         np.array([np.nan if one is None else getattr(one, name) for one in found], dtype=np.float64)
         for name in ("started", "ended")
     )
-    return LiveRun(start, end, sum(dispatcher.refusals.values()))
+    return LiveRun(start, end, sum(dispatcher.refusals.values()), dispatcher.wrapped)
 
 
-def _servers(batch: BatchJobs) -> tuple[list[Server], Amounts]:
-    """The servers, with a label for each port whose jobs may use them, and the units of amounts."""
+def _check_decisions(policy: str, events: Sequence[Event]) -> None:
+    """Refuse a policy all of whose decisions were refused: the fallback would have played in its name."""
+    decided = [event.refused for event in events if isinstance(event, Decided)]
+    reasons = Counter(reason for reason in decided if reason is not None)
+    if reasons and reasons.total() == len(decided):
+        reason = reasons.most_common(1)[0][0]
+        raise UnsupportedProblem(f"{policy} cannot decide about these jobs: {reason.removeprefix('refused: ')}")
+
+
+def _servers(batch: BatchJobs, typed: TypedJobs | None) -> tuple[list[Server], Amounts]:
+    """The servers, with their class and a label for each port whose jobs may use them, and the units of amounts."""
     problem, cluster = batch.problem, batch.problem.instance.cluster
     names = [resource.name for resource in cluster.resources]
     rows = list(zip(cluster.servers, cluster.capacity.tolist(), strict=True))
@@ -81,23 +128,37 @@ def _servers(batch: BatchJobs) -> tuple[list[Server], Amounts]:
         Server(name, {one: math.ceil(1000 * amount) for one, amount in zip(names, row, strict=True)})
         for name, row in rows
     )
+    classes: list[dict[str, str]] = [{}] * len(rows) if typed is None else [{CLASS: name} for name in typed.classes]
     return [
         Server(
             name,
             _whole(names, row, units),
-            {f"p{port}": "yes" for port in np.flatnonzero(problem.reach[:, r])},
+            {**classes[r], **{f"p{port}": "yes" for port in np.flatnonzero(problem.reach[:, r])}},
             float(problem.speed[r]),
         )
         for r, (name, row) in enumerate(rows)
     ], units
 
 
-def _job(batch: BatchJobs, i: int, units: Amounts) -> Job:
+def _job(batch: BatchJobs, i: int, units: Amounts, typed: TypedJobs | None, extra: Mapping[str, Any]) -> Job:
+    """Job `i` as its user submits it: of a type, it states its work where the log tells run times and no estimates."""
     tasks, port = batch.tasks, int(batch.tasks.port[i])
     names = [resource.name for resource in batch.problem.instance.cluster.resources]
     needs = {} if batch.problem.reach[port].all() else {f"p{port}": "yes"}
     role = Role("main", int(tasks.pieces[i]), _whole(names, tasks.demand[i].tolist(), units))
-    return Job(f"j{i}", UNTYPED, (role,), user=f"u{tasks.owner[i]}", estimate=float(tasks.work[i]), needs=needs)
+    estimate, work = float(tasks.work[i]), None
+    if typed is not None:
+        work = estimate if batch.problem.exact else None
+        needs |= _classes_needed(typed, typed.types[i])
+    given = {"user": f"u{tasks.owner[i]}", **extra}
+    type_ = UNTYPED if typed is None else typed.types[i]
+    return Job(f"j{i}", type_, (role,), estimate=estimate, needs=needs, work=work, **given)
+
+
+def _classes_needed(typed: TypedJobs, type_: str) -> dict[str, str]:
+    """The label that a job of a type needs, if it cannot run on some class."""
+    there = typed.where(type_) if typed.speeds else ()
+    return {CLASS: "|".join(there)} if there and len(there) < len(set(typed.classes)) else {}
 
 
 def _whole(names: Sequence[str], row: Sequence[float], units: Amounts) -> Amounts:

@@ -15,11 +15,14 @@ from berth.lab.show.words import MISSING, percent, plus_minus
 from berth.statistics import FEW, Estimate, estimate, holm, studentised
 
 __all__ = [
+    "HEADS",
     "LEVEL",
     "MEASURES",
+    "TURNAROUND",
     "Difference",
     "counts_part",
     "difference_cells",
+    "difference_heads",
     "differences",
     "over_samples",
     "print_differences",
@@ -29,7 +32,11 @@ __all__ = [
 
 MEASURES = ("mean_wait_seconds", "mean_bounded_slowdown", "utilisation")
 """Numbers that are compared between policies."""
-BOUNDED = ("mean_wait_seconds", "mean_bounded_slowdown")
+TURNAROUND = "mean_turnaround_seconds"
+"""Compared too where run times depend on the policy."""
+HEADS = {TURNAROUND: "turnaround"} | dict(zip(MEASURES, ("wait", "slowdown", "used"), strict=True))
+"""What tables call them."""
+BOUNDED = (TURNAROUND, "mean_wait_seconds", "mean_bounded_slowdown")
 """Those of them that are lower bounds where jobs never started."""
 LEVEL = 0.05
 SUMMED = ("jobs", "never_started", "broken_decisions", "simulation_seconds")
@@ -80,7 +87,9 @@ class Difference:
         }
 
 
-def differences(each: Mapping[str, Sequence[Mapping[str, Any]]], baseline: str) -> list[Difference]:
+def differences(
+    each: Mapping[str, Sequence[Mapping[str, Any]]], baseline: str, measures: Sequence[str] = MEASURES
+) -> list[Difference]:
     """Paired differences of all policies to `baseline`; `each` has the numbers of every sample by policy.
 
     With eight samples or more the interval is a bootstrap-t interval, below that Student's. Where jobs never started,
@@ -91,7 +100,7 @@ def differences(each: Mapping[str, Sequence[Mapping[str, Any]]], baseline: str) 
     for policy, rows in each.items():
         if policy == baseline:
             continue
-        for measure in MEASURES:
+        for measure in measures:
             pairs = [(row.get(measure), base.get(measure)) for row, base in zip(rows, each[baseline], strict=True)]
             if any(value is None for pair in pairs for value in pair):
                 continue
@@ -136,7 +145,10 @@ def with_intervals(
     """The row of a policy with the intervals of its means (none of bounds), and its differences to the baseline."""
     if len(rows) < 2:
         return row
-    names = [name for name in MEASURES if name not in BOUNDED or not row.get("never_started")]
+    compared = [one.measure for one in found if one.measure not in MEASURES]
+    names = [
+        name for name in dict.fromkeys([*compared, *MEASURES]) if name not in BOUNDED or not row.get("never_started")
+    ]
     estimates = {name: estimate(each[name] for each in rows if each.get(name) is not None) for name in names}
     row = {**row, "samples": len(rows), "interval": {n: e.as_dict() for n, e in estimates.items() if e is not None}}
     own = [one for one in found if one.policy == row["policy"]]
@@ -182,7 +194,7 @@ def _told(one: Difference | None) -> str:
         return "not comparable"
     sign = {"at least": "≥ ", "at most": "≤ "}.get(one.bound or "", "")
     value, mark = one.estimate, " *" if one.significant else "  " if one.significant is not None else ""
-    if one.measure == "mean_wait_seconds":
+    if one.measure in (TURNAROUND, "mean_wait_seconds"):
         return sign + spoken_difference(value) + mark
     if one.measure == "utilisation":
         half = "" if value.half is None else f" ± {100 * value.half:.1f}"
@@ -191,10 +203,20 @@ def _told(one: Difference | None) -> str:
     return f"{sign}{'+' if value.mean > 0 else ''}{mean} {half}".rstrip() + mark
 
 
+def compared_measures(found: Sequence[Difference]) -> tuple[str, ...]:
+    """The measures that are compared: turnaround too, where it is."""
+    return (TURNAROUND, *MEASURES) if any(one.measure == TURNAROUND for one in found) else MEASURES
+
+
+def difference_heads(found: Sequence[Difference]) -> list[str]:
+    """The names of the measures that are compared."""
+    return [HEADS[measure] for measure in compared_measures(found)]
+
+
 def difference_cells(found: Sequence[Difference]) -> dict[str, list[str]]:
-    """For each policy its differences in wait, slowdown and use, with intervals; a star marks significant ones."""
-    by = {(one.policy, one.measure): one for one in found}
-    return {policy: [_told(by.get((policy, measure))) for measure in MEASURES] for policy, _ in by}
+    """For each policy its differences in what is compared, with intervals; a star marks significant ones."""
+    by, measures = {(one.policy, one.measure): one for one in found}, compared_measures(found)
+    return {policy: [_told(by.get((policy, measure))) for measure in measures] for policy, _ in by}
 
 
 def differences_in_words(found: Sequence[Difference], samples: int, measurement: Mapping[str, Any]) -> str:
@@ -221,5 +243,5 @@ def print_differences(
         return
     console.print()
     rows = [[policy, *cells] for policy, cells in difference_cells(found).items()]
-    console.print(as_table(["policy", "wait", "slowdown", "used"], rows, least=8))
+    console.print(as_table(["policy", *difference_heads(found)], rows, least=8))
     console.print(Text(differences_in_words(found, samples, measurement), style="dim"))

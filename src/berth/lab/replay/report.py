@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from berth.lab.replay.faults import complaints, load_notes
-from berth.lab.replay.paired import MEASURES, Difference, counts_part, difference_cells, differences_in_words, sampled
+from berth.lab.replay.paired import (
+    HEADS,
+    Difference,
+    counts_part,
+    difference_cells,
+    difference_heads,
+    differences_in_words,
+    sampled,
+)
 from berth.lab.replay.results import THRESHOLD_SECONDS, Replay
 from berth.lab.show.canvas import line_looks
 from berth.lab.show.page import page
@@ -91,7 +99,7 @@ def replay_verdict(result: Replay) -> list[str]:
 
 
 def _listed(found: Sequence[Difference]) -> str:
-    words = dict(zip(MEASURES, ("wait", "slowdown", "utilisation"), strict=True))
+    words = {**HEADS, "utilisation": "utilisation"}
     return ", ".join(
         f"{one.policy} has {'more' if one.estimate.mean > 0 else 'less'} {words[one.measure]}" for one in found
     )
@@ -133,11 +141,15 @@ def render_replay(result: Replay, plots: Mapping[str, str], manifest: Mapping[st
         resource=row.get("resource", "everything"),
         until="in the time that counts" if counts_part(result.measurement) else "until the last end",
         differences=difference_cells(result.differences),
+        difference_heads=[
+            "utilisation" if head == "used" else f"mean {head}" for head in difference_heads(result.differences)
+        ],
         differences_in_words=differences_in_words(result.differences, len(result.samples), result.measurement)
         if result.differences
         else "",
         left_out=[
             *([f"merged: {result.merging}"] if result.merging else []),
+            *result.notes,
             *(f"{reason}: {count:,}" for reason, count in result.left_out.items()),
             *(f"{policy} is not here: {reason}" for policy, reason in result.refused.items()),
         ],

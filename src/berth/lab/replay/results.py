@@ -23,6 +23,8 @@ from rich.text import Text
 from berth.errors import BerthError
 from berth.lab.replay.faults import complaints, load_notes
 from berth.lab.replay.paired import (
+    MEASURES,
+    TURNAROUND,
     Difference,
     counts_part,
     differences,
@@ -31,6 +33,7 @@ from berth.lab.replay.paired import (
     sampled,
     with_intervals,
 )
+from berth.lab.replay.setting import ReplaySetting
 from berth.lab.run.cells import code_hash, source_hash
 from berth.lab.run.store import ResultDirectory
 from berth.lab.show.tables import as_table
@@ -55,28 +58,6 @@ __all__ = [
 
 Played = tuple[dict[str, Any], pl.DataFrame]
 """Numbers of one policy, and its jobs."""
-
-
-@dataclass(frozen=True)
-class ReplaySetting:
-    """How a trace is replayed: on one pool of `processors` units of `resource`, or on its own machines.
-
-    `exact`: policies know the run times. `stopped`: jobs end when their estimate is over. `outages`: machines are away
-    when the trace says so. `first`: the number of jobs to play. `load`: the offered load of the scarcest resource to
-    which inter-arrival times are rescaled. `size`: the size of a job in a log of the Standard Workload Format,
-    "requested" (default), "allocated" or "larger". `zero_run_times`: jobs of zero run time are played; else left out.
-    """
-
-    processors: float | None = None
-    resource: str | None = None
-    exact: bool = False
-    stopped: bool = False
-    outages: bool = False
-    first: int | None = None
-    load: float | None = None
-    seed: int = 0
-    size: str | None = None
-    zero_run_times: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +86,8 @@ class Replay:
     """Paired differences of the other policies to the baseline, if there are several samples."""
     merging: str = ""
     """Which machines were merged into one pool, because their choice makes no difference."""
+    notes: tuple[str, ...] = ()
+    """What was assumed of types, speeds and queues, in words."""
 
     def frame(self) -> pl.DataFrame:
         """The rows as a table."""
@@ -123,11 +106,13 @@ def assembled(
     refused: Mapping[str, str],
     unreadable: str = "",
     merging: str = "",
+    notes: tuple[str, ...] = (),
 ) -> Replay:
     """The result of these policies: `cells` has the numbers and jobs of each on every sample."""
+    measures = MEASURES if setting.speeds is None else (TURNAROUND, *MEASURES)
     each = {policy: [numbers for numbers, _ in played] for policy, played in cells.items()}
     base = baseline if baseline in each else next(iter(each))
-    found = differences(each, base) if len(samples) > 1 else []
+    found = differences(each, base, measures) if len(samples) > 1 else []
     return Replay(
         source,
         setting,
@@ -150,6 +135,7 @@ def assembled(
         base,
         found,
         merging,
+        notes,
     )
 
 
@@ -158,32 +144,45 @@ def _name(policy: str, sample: str) -> str:
     return f"cells/{hashlib.sha256(named.encode()).hexdigest()[:16]}"
 
 
-def _key(policy: str) -> str:
-    """Hash of the code behind the numbers of a policy; the manifest covers the trace and the setting."""
-    code = (code_hash("lab/replay", "live"), "") if policy in LIVE else (code_hash("lab/replay"), source_hash(policy))
+def _key(policy: str, live: bool) -> str:
+    """Hash of the code behind the numbers of a policy; the manifest covers the trace and the setting.
+
+    `live`: the dispatcher plays all policies.
+    """
+    rooms = ("lab/replay", "live") if live or policy in LIVE else ("lab/replay",)
+    code = code_hash(*rooms), "" if policy in LIVE else source_hash(policy)
     return hashlib.sha256(" ".join(code).encode()).hexdigest()[:24]
 
 
-def load(folder: ResultDirectory, policy: str, sample: str = "") -> Played | None:
+def load(folder: ResultDirectory, policy: str, sample: str = "", live: bool = False) -> Played | None:
     """Load a policy that was played on a sample; None if it is absent, damaged, or from other code."""
     path = folder.path / f"{_name(policy, sample)}.json"
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        if found.get("key", _key(policy)) != _key(policy):  # results of earlier versions have no key
+        if found.get("key", _key(policy, live)) != _key(policy, live):  # results of earlier versions have no key
             return None
         return found["numbers"], pl.read_parquet(path.with_suffix(".parquet"))
     except (OSError, ValueError, KeyError, pl.exceptions.PolarsError):
         return None
 
 
-def save(folder: ResultDirectory, policy: str, numbers: Mapping[str, Any], jobs: pl.DataFrame, sample: str) -> None:
+def save(
+    folder: ResultDirectory,
+    policy: str,
+    numbers: Mapping[str, Any],
+    jobs: pl.DataFrame,
+    sample: str,
+    live: bool = False,
+) -> None:
     """Save a policy that was played on a sample."""
     folder.write_table(f"{_name(policy, sample)}.parquet", jobs)
-    kept = {"policy": policy, "sample": sample, "key": _key(policy), "numbers": numbers}
+    kept = {"policy": policy, "sample": sample, "key": _key(policy, live), "numbers": numbers}
     folder.write_json(f"{_name(policy, sample)}.json", kept)  # last: marks a complete result
 
 
-def earlier(folder: ResultDirectory, samples: Sequence[str], known: Collection[str]) -> dict[str, list[Played]]:
+def earlier(
+    folder: ResultDirectory, samples: Sequence[str], known: Collection[str], live: bool = False
+) -> dict[str, list[Played]]:
     """Policies that earlier calls played on all samples, besides those known."""
     cells: dict[str, list[Played]] = {}
     for path in sorted((folder.path / "cells").glob("*.json")):
@@ -191,7 +190,7 @@ def earlier(folder: ResultDirectory, samples: Sequence[str], known: Collection[s
             policy = json.loads(path.read_text(encoding="utf-8"))["policy"]
             if policy in known or policy in cells:
                 continue
-            found = [load(folder, policy, sample) for sample in samples]
+            found = [load(folder, policy, sample, live) for sample in samples]
         except (OSError, ValueError, KeyError, BerthError):
             continue
         played = [one for one in found if one is not None]
@@ -246,8 +245,8 @@ def print_replay(result: Replay, console: Console) -> None:
     if len(result.rows) > 1 and all(row.get("mean_wait_seconds") == 0 for row in result.rows):
         free = "No job waited under any policy: there is room for all, so this replay does not tell policies apart. "
         console.print(Text(free + "Fewer --processors, or a higher --load, would.", style="yellow"))
-    if result.merging:
-        console.print(Text(f"merged: {result.merging}", style="dim"))
+    for note in [*([f"merged: {result.merging}"] if result.merging else []), *result.notes]:
+        console.print(Text(note, style="dim"))
     for policy, reason in result.refused.items():
         console.print(Text(f"not here: {policy}: {reason}", style="dim"))
     if result.unreadable:

@@ -3,13 +3,16 @@
 Queue policies are played by kernels over the whole log, on a pool or on machines. All other policies, and logs with
 outages, are asked at every event; so are all policies if a log on machines is short, because compiling the kernel would
 take longer. All give the same starts. Where machines make no difference, samples have them merged into one pool.
+
+The dispatcher of the live scheduler plays policies of other families, and every policy where run times or waiting
+depend on more than the log: on speeds by type and class, or on the queues of a service.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -22,7 +25,8 @@ from berth.families.placement.policies.queued import log_form
 from berth.families.placement.pool_runs import MODES, run_pool
 from berth.families.placement.problem import PlacementSlot
 from berth.families.placement.trace_world import BatchJobs, as_pool, batch_world
-from berth.lab.replay.results import THRESHOLD_SECONDS, ReplaySetting, bounded_slowdown
+from berth.lab.replay.results import THRESHOLD_SECONDS, bounded_slowdown
+from berth.lab.replay.setting import ReplaySetting
 from berth.lab.replay.unstarted import fair_metrics
 from berth.live.core import LIVE
 from berth.model import Floats
@@ -31,7 +35,10 @@ from berth.registry import PolicySpec
 from berth.simulation import simulate
 from berth.traces.trace import Trace
 
-__all__ = ["SHORT", "played"]
+if TYPE_CHECKING:
+    from berth.lab.replay.known import Known
+
+__all__ = ["SHORT", "is_live", "played"]
 
 SHORT = 500
 """Logs with fewer jobs are played without the kernel for machines."""
@@ -47,17 +54,18 @@ def played(
     progress: Callable[[str, int, int], None] | None,
     span: tuple[float, float] | None = None,
     bound: float | None = None,
+    known: Known | None = None,
 ) -> tuple[dict[str, Any], pl.DataFrame]:
     """Numbers of one policy, and its jobs; those submitted in `span` count (None: all).
 
     `batch` is what is played: the jobs of `trace`, or of that trace merged into one pool. Amounts are those of `trace`.
-    `bound` is the threshold of bounded slowdowns in seconds.
+    `bound` is the threshold of bounded slowdowns in seconds. `known` has types, speeds and queues.
     """
     threshold = THRESHOLD_SECONDS if bound is None else bound
     problem, tasks = batch.problem, batch.tasks
     began = time.perf_counter()
-    if spec.name in LIVE:
-        start, end, fragmentation, broken = _live(spec, batch, setting)
+    if is_live(spec) or (known is not None and known.live):
+        start, end, fragmentation, broken = _live(spec, batch, setting, known)
     else:
         policy = spec.build(problem, stream(setting.seed, "policy", str(spec)))
         found = None if setting.outages else _at_once(policy, batch)
@@ -107,13 +115,22 @@ def _main(amount: Floats, capacity: Floats) -> int:
     return int(np.argmax(np.where(capacity > 0, amount.sum(axis=0) / np.where(capacity > 0, capacity, 1.0), -1.0)))
 
 
-def _live(spec: PolicySpec, batch: BatchJobs, setting: ReplaySetting) -> tuple[Floats, Floats, None, int]:
-    """The same of a policy that only the live scheduler has."""
+def is_live(spec: PolicySpec) -> bool:
+    """Whether only the dispatcher can play a policy: it has no family, or another one than placement."""
+    return spec.name in LIVE or getattr(spec.load(), "family", None) != "placement"
+
+
+def _live(
+    spec: PolicySpec, batch: BatchJobs, setting: ReplaySetting, known: Known | None
+) -> tuple[Floats, Floats, None, int]:
+    """The same by the dispatcher of the live scheduler."""
     from berth.lab.replay.live_runs import play_live  # here: replays of other policies do not load the live scheduler
 
     if setting.outages:
-        raise UnsupportedProblem(f"{spec} cannot be replayed with outages")
-    found = play_live(batch, str(spec), setting.seed)
+        why = "" if is_live(spec) else " and speeds or a cluster file"
+        raise UnsupportedProblem(f"{spec} cannot be replayed with outages{why}")
+    typed, service = (None, None) if known is None else known
+    found = play_live(batch, str(spec), setting.seed, typed=typed, service=service)
     return found.start, found.end, None, found.refused
 
 

@@ -6,17 +6,18 @@ Every policy is played on every sample, so policies are compared sample by sampl
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 from berth.errors import InvalidInput
 from berth.families.placement.trace_world import merged, pooled, squeezed
 from berth.files.quantities import parse_duration
-from berth.lab.replay.results import ReplaySetting
+from berth.lab.replay.setting import ReplaySetting
 from berth.model import Floats
 from berth.random import stream
 from berth.traces.fitting.fit import fit
@@ -104,8 +105,9 @@ def samples_of(
     format: str | None = None,
     machines: str | Path | None = None,
     strict: bool = False,
+    on: Callable[[Trace], Trace] = lambda trace: trace,
 ) -> Samples:
-    """Read a trace, or draw replicas of a workload, and cut it into samples."""
+    """Read a trace, or draw replicas of a workload, and cut it into samples; `on` gives each trace its machines."""
     if measure.replicas is not None and _window_options(measure):
         raise InvalidInput("windows or replicas, not both", key="replicas")
     if measure.slowdown_bound is not None and not 0 < measure.slowdown_bound < math.inf:
@@ -131,7 +133,8 @@ def samples_of(
         named = iter([("", _given(whole))])
     samples: list[Sample] = []
     for name, trace in named:
-        playable, unusable = usable(_on_pool(trace, setting), zero_run_times=setting.zero_run_times)
+        there = _whole_gpus(on(trace)) if setting.whole_gpus else on(trace)
+        playable, unusable = usable(_on_pool(there, setting), zero_run_times=setting.zero_run_times)
         for reason, count in unusable.items():
             left_out[reason] = left_out.get(reason, 0) + count
         part = _between(playable, measure)
@@ -139,7 +142,7 @@ def samples_of(
             part = part.replace(jobs=part.jobs.head(setting.first))
         for window, cut in _windows(part, setting, measure):
             loaded = cut if setting.load is None else squeezed(cut, setting.load)
-            pool = None if setting.outages else merged(loaded)
+            pool = None if setting.outages or setting.speeds or setting.cluster else merged(loaded)
             samples.append(Sample(name or window, loaded, _span(loaded, measure), loaded if pool is None else pool))
     return Samples(source, samples, left_out, unread)
 
@@ -182,6 +185,14 @@ def _replicas(workload: Workload, setting: ReplaySetting, count: int) -> Iterato
 
 def _on_pool(trace: Trace, setting: ReplaySetting) -> Trace:
     return trace if setting.processors is None else pooled(trace, setting.processors, setting.resource)
+
+
+def _whole_gpus(trace: Trace) -> Trace:
+    """The same jobs, where each that shares a GPU has a whole one."""
+    if "gpu" not in trace.jobs.columns:
+        raise InvalidInput("a log whose jobs ask for GPUs", found="no resource gpu", key="whole_gpus")
+    shares = pl.col("gpu").is_between(0.0, 1.0, closed="none")
+    return trace.replace(jobs=trace.jobs.with_columns(pl.when(shares).then(1.0).otherwise(pl.col("gpu")).alias("gpu")))
 
 
 def _between(trace: Trace, measure: Measurement) -> Trace:

@@ -13,6 +13,7 @@ import numpy as np
 
 from berth.live.engines.simulated.cluster import Latency
 from berth.live.twin.runs import PATIENCE, Run, Runner, run
+from berth.live.twin.served import ServedQueues
 from berth.live.twin.streams import Stream
 from berth.statistics import Estimate, estimate, paired
 
@@ -35,6 +36,8 @@ class Rehearsal:
     latency: Latency | None = None
     plain_latency: Latency | None = None
     patience: float = PATIENCE
+    served: ServedQueues | None = None
+    """The queues of a service, in which jobs wait under berth."""
 
     @property
     def all(self) -> tuple[Runner, ...]:
@@ -102,7 +105,7 @@ def _start() -> None:
 
 
 def _run(plan: Rehearsal, runner: Runner, seed: int) -> Run:
-    return run(plan.stream, runner, seed, plan.latency, plan.plain_latency, plan.patience)
+    return run(plan.stream, runner, seed, plan.latency, plan.plain_latency, plan.patience, plan.served)
 
 
 def rows_of(plan: Rehearsal, runs: Iterable[Run]) -> list[Row]:

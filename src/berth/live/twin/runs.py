@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from berth.errors import BerthError
+from berth.errors import BerthError, InvalidInput
+from berth.files.quantities import MILLI
 from berth.live.core.dispatcher import Dispatcher
 from berth.live.core.events import Start, Submitted
 from berth.live.core.jobs import Job, Server
@@ -17,8 +18,9 @@ from berth.live.engines.simulated.cluster import Latency, SimulatedCluster, Trut
 from berth.live.simulation import play
 from berth.live.twin.knowledge import PARTS, PartDispatcher, tell
 from berth.live.twin.plain import PLAIN, OneClassDispatcher, PlainDispatcher
+from berth.live.twin.served import ServedQueues, in_log_units
 from berth.live.twin.streams import CLASS, Gang, Stream, job_of
-from berth.model import Floats, Ints
+from berth.model import Floats, Ints, Resource
 
 if TYPE_CHECKING:
     import polars as pl
@@ -128,10 +130,12 @@ def run(
     latency: Latency | None = None,
     plain_latency: Latency | None = None,
     patience: float = PATIENCE,
+    served: ServedQueues | None = None,
 ) -> Run:
     """Play the stream of a seed with a scheduler; `plain_latency` is that of plain schedulers.
 
-    With berth, servers are kept for a job that has waited for `patience` seconds.
+    With berth, servers are kept for a job that has waited for `patience` seconds, and jobs wait in the queues that are
+    `served`; a plain scheduler has one queue.
     """
     gangs = stream.gangs(seed)
     truth = StreamTruth(gangs={gang.name: gang for gang in gangs}, effects=stream.effects(seed))
@@ -140,11 +144,17 @@ def run(
     kind: type[Dispatcher] = PartDispatcher if settings else Dispatcher
     if runner.plain or runner.mode == "alone":
         kind = PlainDispatcher if stream.mixes else OneClassDispatcher
+    mine = None if runner.plain else served
     queues = Queues(aging=0.0, patience=PATIENCE if runner.plain else patience)
+    if mine is not None:
+        _refuse(mine, gangs)
+        names = sorted({name for server in stream.servers for name in server.capacity})
+        units = {name: stream.units.get(name, MILLI) for name in names}
+        queues = in_log_units(mine.queues, [Resource(name) for name in names], units)
     dispatcher = kind(runner.policy, seed=seed, queues=queues, learn_by=runner.by, units=stream.units, **settings)
     if runner.mode == "told":
         tell(dispatcher, stream, seed)
-    played = play(dispatcher, cluster, [Submitted(gang.arrival, job_of(gang, stream)) for gang in gangs])
+    played = play(dispatcher, cluster, [Submitted(gang.arrival, job_of(gang, stream, mine)) for gang in gangs])
     if waiting := [gang.name for gang in gangs if gang.name not in played.ended]:
         raise BerthError(f"{len(waiting)} of {len(gangs)} jobs never end with {runner}, seed {seed}: {waiting[0]}, …")
     ended = [played.ended[gang.name] for gang in gangs]
@@ -159,3 +169,10 @@ def run(
         sum(dispatcher.refusals.values()),
         dispatcher.wrapped,
     )
+
+
+def _refuse(served: ServedQueues, gangs: Sequence[Gang]) -> None:
+    """Refuse a stream with a job that the service would not take."""
+    for gang in gangs:
+        if (why := served.refusal(gang.user, gang.group, gang.kind)) is not None:
+            raise InvalidInput("queues that take every job", found=f"job {gang.name}: {why}", key="queues")

@@ -15,6 +15,7 @@ import numpy as np
 
 from berth.files.quantities import MILLI, Amounts
 from berth.live.core.jobs import Job, Role, Server
+from berth.live.twin.served import ServedQueues
 from berth.random import stream
 
 __all__ = ["CLASS", "THREE_CLASSES", "ClassStream", "Gang", "Speeds", "Stream", "class_servers"]
@@ -48,6 +49,10 @@ class Gang:
     spread: Mapping[str, float] = field(default_factory=dict)
     demand: Amounts | None = None
     """What a task takes of its server, where that is not what the stream says."""
+    user: str | None = None
+    group: str | None = None
+    kind: str | None = None
+    """Who submitted it, and its queue, where a trace tells them."""
 
     def takes(self, class_: str, servers: int) -> float:
         """Its run time on servers of a class."""
@@ -91,12 +96,13 @@ class Stream(Protocol):
         ...
 
 
-def job_of(gang: Gang, stream: Stream) -> Job:
-    """The job that a user submits for a gang."""
+def job_of(gang: Gang, stream: Stream, queues: ServedQueues | None = None) -> Job:
+    """The job that a user submits for a gang, to these queues."""
     classes = {server.labels[CLASS] for server in stream.servers}
     needs = {} if classes <= gang.seconds.keys() else {CLASS: "|".join(sorted(gang.seconds))}
     role = Role("task", gang.tasks, stream.demand if gang.demand is None else gang.demand)
-    return Job(gang.name, gang.type, (role,), needs=needs, work=gang.work)
+    owner = {} if queues is None else queues.submitted(gang.user, gang.group, gang.kind)
+    return Job(gang.name, gang.type, (role,), needs=needs, work=gang.work, **owner)
 
 
 def class_servers(nodes: int, cpus: int = 4) -> tuple[Server, ...]:

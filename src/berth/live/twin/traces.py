@@ -106,4 +106,5 @@ def trace_gangs(
             if row[one.name]
         }
         seconds = {name: work / speed for name, speed in speeds.items()}
-        yield Gang(f"g{i}", kind, row["pieces"] or 1, row["submit_s"] - start, work, seconds, demand=demand)
+        owner = {name: row[name] for name in ("user", "group", "kind")}
+        yield Gang(f"g{i}", kind, row["pieces"] or 1, row["submit_s"] - start, work, seconds, demand=demand, **owner)

@@ -7,7 +7,8 @@ without `TZ=UTC` they jump by an hour when the clocks change, and so do waits ac
 A job has one piece per node; each takes an equal part of the cores, memory (GiB) and GPUs that the job requested
 (`ReqTRES`), or else was allocated (`AllocTRES`), or else of `ReqCPUS` and `ReqMem`. A job that requested one type of
 GPU needs machines with that label. Steps (`123.batch`) are not jobs: they are skipped and counted. The kind of a job is
-its partition, its group the account. Dates become seconds from the first midnight, in local time.
+its partition, its group the account, its script the `JobName`, if `-o` has that column. Dates become seconds from the
+first midnight, in local time.
 
 Machines come from the output of `sinfo -o "%N|%c|%m|%G"` (`NODELIST|CPUS|MEMORY|GRES`), given as `machines` or in a
 file `sinfo.txt` beside.
@@ -38,7 +39,7 @@ MISSING = ("", "Unknown", "None", "UNLIMITED", "Partition_Limit", "INVALID", "N/
 
 LAYOUT = Layout(
     schema(
-        "JobID! User Account Partition State Submit! Start End Elapsed Timelimit NNodes:float NCPUS:float "
+        "JobID! User Account Partition JobName State Submit! Start End Elapsed Timelimit NNodes:float NCPUS:float "
         "ReqCPUS:float ReqMem ReqTRES AllocTRES"
     ),
     separator="|",
@@ -230,6 +231,7 @@ def _table(frame: pl.DataFrame) -> pl.DataFrame:
         user=pl.col("User"),
         group=pl.col("Account"),
         kind=pl.col("Partition"),
+        script=pl.col("JobName"),
         needs=pl.col("ReqTRES.type"),
         status=status,
         cpu=cores / nodes,

@@ -179,7 +179,10 @@ def _size(frame: pl.DataFrame, report: Report, which: str) -> pl.Expr:
 
 def _jobs(frame: pl.DataFrame, report: Report, in_bytes: bool, which: str) -> pl.DataFrame:
     size = _size(frame, report, which)
-    name = {column: pl.col(column).cast(pl.Int64).cast(pl.String) for column in ("job", "user", "group", "queue")}
+    name = {
+        column: pl.col(column).cast(pl.Int64).cast(pl.String)
+        for column in ("job", "user", "group", "application", "queue")
+    }
     longer = "nodes" in frame.columns
     agree = pl.col("nodes") * pl.col("cores") == size if longer else pl.lit(False)
     pieces = pl.when(agree).then(pl.col("nodes")).otherwise(size) if longer else size
@@ -198,6 +201,7 @@ def _jobs(frame: pl.DataFrame, report: Report, in_bytes: bool, which: str) -> pl
         user=name["user"],
         group=name["group"],
         kind=pl.coalesce("queue_name", name["queue"]) if longer else name["queue"],
+        script=name["application"],
         needs=pl.col("cluster") if longer else pl.lit(None),
         status=pl.col("status").replace_strict(STATUS, default=None, return_dtype=pl.String),
         cpu=cores,
