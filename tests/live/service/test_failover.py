@@ -10,6 +10,7 @@ import pytest
 
 from berth.live.core.events import ServerLost
 from berth.live.service.store import Batch, InUse, Store, StoreError
+from scripts.postgres import binaries, postgres_server
 from tests.harness.waiting import eventually
 
 
@@ -30,15 +31,24 @@ def read_only(address: str) -> Iterator[None]:
         set_to("off")
 
 
-def test_a_server_that_takes_no_writes_is_waited_for(postgres_database: str) -> None:
-    store = Store(postgres_database)
+@pytest.fixture
+def own_server() -> Iterator[str]:
+    """The address of a database on a server that no other test uses."""
+    if binaries() is None:
+        pytest.skip("PostgreSQL is not installed: python3 scripts/postgres.py install")
+    with postgres_server() as address:
+        yield address
+
+
+def test_a_server_that_takes_no_writes_is_waited_for(own_server: str) -> None:
+    store = Store(own_server)
     store.lock()
     store.write(Batch(1, [ServerLost(1.0, "a")]))
     second = Batch(2, [ServerLost(2.0, "b")])
-    with read_only(postgres_database):
+    with read_only(own_server):
 
         def refused() -> str:
-            with psycopg.connect(postgres_database) as connection:
+            with psycopg.connect(own_server) as connection:
                 return str(connection.execute("SHOW default_transaction_read_only").fetchone())
 
         eventually(refused, lambda said: "on" in said, "the server is read-only")
@@ -48,7 +58,7 @@ def test_a_server_that_takes_no_writes_is_waited_for(postgres_database: str) -> 
     eventually(refused, lambda said: "off" in said, "the server takes writes again")
     store.write(second)
     assert store.last() == 2
-    other = Store(postgres_database)
+    other = Store(own_server)
     with pytest.raises(InUse):  # the lock was taken again
         other.lock()
     other.close()
