@@ -3,10 +3,12 @@
 A real service on a simulated cluster is filled over HTTP, stopped, and started again from its store. Then readers ask
 for the first page of the queue, jobs end and come at a steady rate, snapshots are written and metrics are read. All
 stalls are measured inside the process: by how much a task that is due every 10 ms is late. Stalls during decisions,
-which another thread makes, are shown apart. On a busy machine, look at the processor time: no more of a stall than the
-process has used of a processor is its own. `--where` prints what the loop did in long stalls.
+which another thread makes, are shown apart. On a busy machine, look at the processor time: no more of a stall, or of
+the time for a page, than the process has used of a processor is its own. `--where` prints what the loop did in long
+stalls.
 
-The file needs nothing that commit 87a3ffa lacks: copied there, it measures that version.
+With `--beside CHECKOUT` each phase is also measured with the package of another checkout (`git worktree add CHECKOUT
+COMMIT`), in turn with this one. The file needs nothing that commit 87a3ffa lacks.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import asyncio
 import gc
 import http.client
 import json
+import os
 import random
 import signal
 import socket
@@ -41,6 +44,7 @@ from berth.live.service.scheduler import Scheduler
 
 __all__ = ["main"]
 
+ROOT = Path(__file__).resolve().parent.parent
 TICK = 0.01
 """Seconds between two looks at the loop."""
 LONG = 0.1
@@ -49,6 +53,8 @@ BATCH = 1_000
 STARTING = 15.0
 """Seconds that count as after the start."""
 PATIENCE = 600.0
+Pages = list[tuple[float, float]]
+"""Seconds of each read of the queue, and of the processor time of the service meanwhile."""
 RUN = 500.0
 """Seconds that jobs run on average: a cluster of 10,000 servers ends 20 of its 10,000 jobs a second."""
 
@@ -61,9 +67,9 @@ class Inside:
 
     def __init__(self) -> None:
         self.stalls, self.decisions, self.collections = array("d"), array("d"), array("d")
-        """Rows of end, seconds and seconds of processor time; of begin and end; of end and seconds."""
+        """Stalls and collections are rows of end, seconds and seconds of processor time, decisions of begin and end."""
         self.where: Counter[str] = Counter()
-        self._due = self._began = time.monotonic()
+        self._due, self._began = time.monotonic(), (0.0, 0.0)
 
     async def look(self) -> None:
         """Measure how late this task is, for ever."""
@@ -85,11 +91,11 @@ class Inside:
 
     def collected(self, phase: str, _: dict[str, int]) -> None:
         """Note a collection, of which `gc` tells."""
-        now = time.monotonic()
+        now, used = time.monotonic(), time.thread_time()
         if phase == "start":
-            self._began = now
+            self._began = now, used
         else:
-            self.collections.extend((now, now - self._began))
+            self.collections.extend((now, now - self._began[0], used - self._began[1]))
 
     def install(self, where: bool) -> None:
         """Measure from the moment at which a scheduler is opened."""
@@ -159,6 +165,14 @@ class Service:
         found: dict[str, Any] = json.loads((self._folder / "measured.json").read_text())
         return found
 
+    def processor(self) -> float:
+        """Seconds of processor time that it has used so far."""
+        used = 0
+        for task in Path(f"/proc/{self.process.pid}/task").iterdir():
+            with suppress(FileNotFoundError):  # the thread has just ended
+                used += int((task / "schedstat").read_text().split()[0])
+        return 1e-9 * used
+
     def memory(self) -> float:
         """The most that it held of memory so far, in GiB."""
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
@@ -166,8 +180,8 @@ class Service:
 
 
 @contextmanager
-def service(folder: Path, every: int, where: bool) -> Iterator[Service]:
-    """A service that writes a snapshot every `every` events."""
+def service(folder: Path, every: int, where: bool, checkout: Path = ROOT) -> Iterator[Service]:
+    """A service with the package of a checkout, which writes a snapshot every `every` events."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = one.getsockname()[1]
@@ -176,7 +190,8 @@ def service(folder: Path, every: int, where: bool) -> Iterator[Service]:
     config.write_text(json.dumps({**settings, "store": str(folder / "berth.db"), "budget": 60.0}))
     words = [sys.executable, "-m", "benchmarks.stalls", "--serve", str(folder / "measured.json")]
     words += ["--where"] * where
-    process = subprocess.Popen([*words, "--", "--config", str(config), "--port", str(port)])
+    environment = {**os.environ, "PYTHONPATH": str(checkout / "src")}
+    process = subprocess.Popen([*words, "--", "--config", str(config), "--port", str(port)], env=environment, cwd=ROOT)
     try:
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until and process.poll() is None:
@@ -184,6 +199,8 @@ def service(folder: Path, every: int, where: bool) -> Iterator[Service]:
                 Client(port).ask("GET", "/healthz")
                 break
             time.sleep(0.1)
+        if process.poll() is not None:
+            raise SystemExit(f"the service with the package of {checkout} ended with exit code {process.returncode}")
         yield Service(folder, port, process)
     finally:
         if process.poll() is None:
@@ -212,12 +229,15 @@ def fill(port: int, servers: int, waiting: int) -> None:
             client.ask("POST", "/v1/jobs", jobs(min(BATCH, count - begin), first, rng))
 
 
-def load(port: int, seconds: float, readers: int, rate: float, each: int) -> list[float]:
-    """Read and submit for some seconds; how long each read of the queue took. Each second, `each` jobs come."""
-    until, took, failed = time.monotonic() + seconds, list[float](), list[BaseException]()
+def load(service: Service, seconds: float, readers: int, rate: float, each: int) -> Pages:
+    """Read and submit for some seconds. Each second, `each` jobs come.
+
+    Returns how long each read of the queue took, and the processor time that the service used meanwhile.
+    """
+    until, took, failed = time.monotonic() + seconds, Pages(), list[BaseException]()
 
     def again(every: float, run: Callable[[Client], None]) -> None:
-        client, due = Client(port), time.monotonic()
+        client, due = Client(service.port), time.monotonic()
         try:
             while due < until:
                 time.sleep(max(due - time.monotonic(), 0.0))
@@ -227,9 +247,10 @@ def load(port: int, seconds: float, readers: int, rate: float, each: int) -> lis
             failed.append(error)
 
     def read(client: Client) -> None:
-        begin = time.perf_counter()
+        used, begin = service.processor(), time.perf_counter()
         client.ask("GET", "/v1/queue?limit=100")
-        took.append(time.perf_counter() - begin)
+        seconds = time.perf_counter() - begin
+        took.append((seconds, min(seconds, service.processor() - used)))
 
     rng = random.Random(1)
     runs: list[tuple[float, Callable[[Client], None]]] = [(1.0 / rate, read)] * readers
@@ -258,17 +279,17 @@ def stalls_of(measured: dict[str, Any], begin: float, end: float) -> list[list[f
     return [1e3 * rows[~during, 1:], 1e3 * rows[during, 1:]]  # type: ignore[list-item]
 
 
-def add_row(table: Table, phase: str, measured: dict[str, Any], begin: float, end: float, took: list[float]) -> None:
+def add_row(table: Table, phase: str, measured: dict[str, Any], begin: float, end: float, took: Pages) -> None:
     """Add the figures of a phase."""
     for what, found in zip(("", "  in decisions"), stalls_of(measured, begin, end), strict=True):
         rows = np.asarray(found)
         cells = [f"{rows[:, i].max(initial=0.0):,.0f}" for i in (0, 1)]
         cells += [f"{np.percentile(rows[:, i], 99):,.0f}" if len(rows) else "" for i in (0, 1)]
-        page = f"{1e3 * np.percentile(took, 99):,.0f}" if took and not what else ""
-        gcs = np.array(measured["collections"]).reshape(-1, 2)
-        gcs = gcs[(gcs[:, 0] >= begin) & (gcs[:, 0] < end)]
-        longest = "" if what else f"{1e3 * gcs[:, 1].max(initial=0.0):,.0f}"
-        table.add_row(what or phase, *cells, page, longest)
+        pages = [f"{1e3 * seconds:,.0f}" for seconds in np.percentile(took, 99, axis=0)] if took else ["", ""]
+        gcs = np.array(measured["collections"]).reshape(-1, 3)
+        longest = gcs[(gcs[:, 0] >= begin) & (gcs[:, 0] < end), 1:].max(axis=0, initial=0.0)
+        cells += [*pages, *(f"{1e3 * seconds:,.0f}" for seconds in longest)] if not what else []
+        table.add_row(what or phase, *cells)
 
 
 def main() -> None:
@@ -281,11 +302,14 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=2.0, help="pages that a reader asks for in a second")
     parser.add_argument("--quick", action="store_true", help="a small service, for a few seconds")
     parser.add_argument("--where", action="store_true", help="print what the loop did in stalls")
+    parser.add_argument("--beside", type=Path, metavar="CHECKOUT", help="measure each phase there too, in turn")
     parser.add_argument("--serve", metavar="FILE", help=argparse.SUPPRESS)
     given, words = parser.parse_known_args()
     if given.serve:
         serve(given.serve, given.where, [word for word in words if word != "--"])
         return
+    if given.beside and not (given.beside / "src" / "berth").is_dir():
+        parser.error(f"--beside: expected a checkout with src/berth, found none in {given.beside}")
     if given.quick:
         given.servers, given.waiting, given.seconds = 300, 3_000, 10.0
     with tempfile.TemporaryDirectory() as name:
@@ -294,32 +318,53 @@ def main() -> None:
 
 def measure(given: argparse.Namespace, folder: Path) -> None:
     """Run all phases, and print their figures."""
-    titles = ("stalls outside decisions, ms", "worst", "its processor time", "p99", "processor", "page, p99", "gc")
-    table = Table(*titles, title=f"{given.servers:,} servers, {given.waiting:,} waiting jobs")
+    titles = ("stalls outside decisions, ms", "worst", "its processor time", "p99", "processor")
+    title = f"{given.servers:,} servers, {given.waiting:,} waiting jobs"
+    table = Table(*titles, "page, p99", "processor", "gc", "processor", title=title)
+    checkouts = [("", ROOT), *([(f", {given.beside.name}", given.beside.resolve())] if given.beside else [])]
+    for phase in (filling, loading):
+        for number, (name, checkout) in enumerate(checkouts):
+            place = folder / str(number)
+            place.mkdir(exist_ok=True)
+            phase(given, table, name, place, checkout)
+    Console(width=130).print(table)
+
+
+def filling(given: argparse.Namespace, table: Table, name: str, folder: Path, checkout: Path) -> None:
+    """Fill a new service, and stop it."""
     server = {"name": "n", "capacity": {"cpu": 64, "memory": "256Gi"}, "count": given.servers}
     (folder / "cluster.yaml").write_text(json.dumps({"servers": [server]}))
-    with service(folder, 20_000, given.where) as first:
+    with service(folder, 20_000, given.where, checkout) as first:
         begin = time.monotonic()
         fill(first.port, given.servers, given.waiting)
         end = time.monotonic()
         found = first.stop()
-    print(f"filled in {end - begin:.0f} s, stopped in {time.monotonic() - end:.0f} s", flush=True)
-    add_row(table, "while it is filled", found, begin, end, [])
+    print(f"filled in {end - begin:.0f} s, stopped in {time.monotonic() - end:.0f} s{name}", flush=True)
+    add_row(table, f"while it is filled{name}", found, begin, end, [])
+    say_where(given, found, f"filling{name}")
+
+
+def loading(given: argparse.Namespace, table: Table, name: str, folder: Path, checkout: Path) -> None:
+    """Start the service again, and put it under load."""
     opened = time.monotonic()
-    with service(folder, 1_000, given.where) as second:
+    with service(folder, 1_000, given.where, checkout) as second:
         begin = time.monotonic()
-        print(f"serves again after {begin - opened:.0f} s", flush=True)
+        print(f"serves again after {begin - opened:.0f} s{name}", flush=True)
         each = max(round(given.servers / RUN), 1)
-        early = load(second.port, min(STARTING, given.seconds), given.readers, given.rate, each)
+        early = load(second, min(STARTING, given.seconds), given.readers, given.rate, each)
         middle = time.monotonic()
-        late = load(second.port, given.seconds, given.readers, given.rate, each)
+        late = load(second, given.seconds, given.readers, given.rate, each)
         end, memory = time.monotonic(), second.memory()
-        again = second.stop()
-    add_row(table, "after the start", again, begin, middle, early)
-    add_row(table, "under load", again, middle, end, late)
-    Console(width=130).print(table)
-    print(f"memory: {memory:.1f} GiB at most")
-    for phase, measured in (("filling", found), ("load", again)) if given.where else ():
+        found = second.stop()
+    add_row(table, f"after the start{name}", found, begin, middle, early)
+    add_row(table, f"under load{name}", found, middle, end, late)
+    print(f"memory: {memory:.1f} GiB at most{name}")
+    say_where(given, found, f"load{name}")
+
+
+def say_where(given: argparse.Namespace, measured: dict[str, Any], phase: str) -> None:
+    """Print what the loop did in long stalls, if that is asked for."""
+    if given.where:
         print(f"in long stalls, {phase}:", *(f"{count:5}  {text}" for text, count in measured["where"]), sep="\n")
 
 

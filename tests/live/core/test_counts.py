@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +27,12 @@ def check(state: State) -> None:
     assert (state.whole == state.capacity.sum(axis=0)).all()
     ends = [record.server.until for record in state.servers.values()]
     assert state.until.tolist() == [float("inf") if end is None else end for end in ends]
+    assert state.closes == any(end is not None for end in ends)
+    free = np.where(state.usable[:, None], np.maximum(state.capacity - state.used, 0), 0)
+    assert (state.free() == free).all()
+    for needs in ({}, {"class": "a"}, {"class": "a|b", "zone": "z"}):
+        fit = [record.usable and record.server.has(needs) for record in state.servers.values()]
+        assert state.reachable(tuple(needs.items())).tolist() == fit
     assert state.table.oldest == min(waits, default=float("inf"))
     assert len(state.learned) == len({cell[:2] for cell in state.learned._row})
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from berth.errors import InvalidInput
 from berth.files.quantities import Amounts
 from berth.live.core.jobs import Job, Place, Server
+from berth.live.core.kernels.waiting import free_of
 from berth.live.core.records import JobRecord, ServerRecord
 from berth.model import Floats, Ints
 
@@ -177,6 +178,26 @@ class Holdings:
             found &= np.isin(numbers, [values[value] for value in wanted.split("|") if value in values])
         found.flags.writeable = False  # it is shared
         return found
+
+    def reachable(self, needs: Needs) -> NDArray[np.bool_]:
+        """Usable servers (R,) that have these labels; not to be changed."""
+        return self.known(("reachable", needs), lambda: self._reachable(needs))
+
+    def _reachable(self, needs: Needs) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = self.having(needs) & self.usable
+        found.flags.writeable = False  # it is shared
+        return found
+
+    @property
+    def closes(self) -> bool:
+        """Whether an engine closes any server at a time."""
+        return self.known("closes", lambda: bool(np.isfinite(self.until).any()))
+
+    def free(self) -> Ints:
+        """What is free of each usable server (R, K)."""
+        free = np.empty(self.capacity.shape, dtype=np.int64)
+        free_of(self.capacity, self.used, self.usable, free)
+        return free
 
     def owners(self, job: Job) -> tuple[str, str, str]:
         """The names under which its holdings are counted."""

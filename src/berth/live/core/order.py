@@ -79,8 +79,7 @@ def make_view(state: State, time: float) -> View:
 
     Jobs that do not fit on an empty cluster are left out: they would only block others.
     """
-    usable = state.usable.copy()
-    free = np.where(usable[:, None], np.maximum(state.capacity - state.used, 0), 0)
+    usable, free = state.usable.copy(), state.free()
     rows, level = state.table.standing(time, _standings(state, time))
     fit = _fit(state, rows)
     rows, level = rows[fit], level[fit]

@@ -229,9 +229,9 @@ class View:
 
 def view_of(state: State, time: float, records: Sequence[JobRecord], free: Ints | None = None) -> View:
     """A view of only these jobs, in this order, whether or not limits hold them back."""
-    usable = state.usable.copy()
-    there = np.maximum(state.capacity - state.used, 0) if free is None else free
-    return _view(state, time, records, [0] * len(records), usable, np.where(usable[:, None], there, 0))
+    usable = state.reachable(())
+    there = state.free() if free is None else np.where(usable[:, None], free, 0)
+    return _view(state, time, records, [0] * len(records), usable, there)
 
 
 def _view(
@@ -262,10 +262,8 @@ def _view(
         most.extend(role.count for role in job.roles)
         each.extend(role.each for role in job.roles)
         start.append(len(minimum))
-    reach = np.ones((len(needs), len(names)), dtype=bool)
-    for wanted, row in needs.items():
-        if wanted:
-            reach[row] = state.having(wanted)
+    sets = [state.reachable(wanted)[None] for wanted in needs]
+    reach = sets[0] if len(sets) == 1 else np.concatenate([np.zeros((0, len(names)), dtype=bool), *sets])
     whole = np.int64
     gangs = Gangs(
         np.array(start, dtype=whole),
@@ -277,7 +275,7 @@ def _view(
         np.array(each, dtype=whole),
     )
     shown = tuple(kept), state.table.rows(kept), np.array(level_of, dtype=whole), names, tuple(columns)
-    return View(time, *shown, state.capacity, free, usable, gangs, reach & usable, state)
+    return View(time, *shown, state.capacity, free, usable, gangs, reach, state)
 
 
 def _rows(job: Job, columns: Mapping[str, int]) -> list[list[int]] | None:

@@ -168,7 +168,7 @@ class Windows:
 
     def allowed(self, view: View) -> View:
         """A view of waiting jobs with the servers that each may use now."""
-        if not (self.reserved or self._owners or np.isfinite(self.until).any()):
+        if not (self.reserved or self._owners or self._state.closes):
             return view
         table, rows = self._state.table, view.rows
         there = in_time(self.until, self.time + table.said(rows)[2])

@@ -170,8 +170,8 @@ def create_app(
 class Answers:
     """Headers that restrict what a browser may do with the pages, and one that reports trouble.
 
-    An answer is made from the state, and sent once all that the state has is stored. If the store or the engine cannot be
-    reached, a header of the answer says so.
+    An answer is made from the state, and sent once all that the state has is stored. If the store or the engine cannot
+    be reached, a header of the answer says so.
     """
 
     SAFE = (
@@ -181,9 +181,7 @@ class Answers:
         (b"cache-control", b"no-cache"),
     )
 
-    def __init__(
-        self, app: ASGIApp, trouble: Callable[[], str | None], stored: Callable[[], Awaitable[None]]
-    ) -> None:
+    def __init__(self, app: ASGIApp, trouble: Callable[[], str | None], stored: Callable[[], Awaitable[None]]) -> None:
         self._app, self._trouble, self._stored = app, trouble, stored
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,6 +1,9 @@
-"""The first waiting jobs in queue order: by level, then by number.
+"""What the page of the queue needs at once: the first waiting jobs, by level, then by number, and what is free.
 
-Axes: n jobs, q queues, t teams, m jobs that are wanted.
+These kernels are quick and hold the interpreter lock. Calls of NumPy on large arrays release it, and a caller on the
+event loop then waits to get it back.
+
+Axes: n jobs, q queues, t teams, m jobs that are wanted, R servers, K resources.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from typing import Any, NamedTuple
 
 from berth.kernels.compiled import inner, lean
 
-__all__ = ["First", "Standings", "Waiting", "first_waiting"]
+__all__ = ["First", "Standings", "Waiting", "first_waiting", "free_of"]
 
 
 class Waiting(NamedTuple):
@@ -68,10 +71,7 @@ def sink(first: First, size: int, row: Any, level: Any, number: Any) -> None:
 
 @lean
 def first_waiting(jobs: Waiting, standings: Standings, time: float, first: First) -> Any:
-    """Fill `first` with the first jobs that may start, in queue order, and return their number.
-
-    It is quick and holds the interpreter lock: a caller on the event loop never waits to get the lock back.
-    """
+    """Fill `first` with the first jobs that may start, in queue order, and return their number."""
     size = first.row.shape[0]
     for i in range(size):  # places without a job come later than any job
         first.row[i], first.level[i], first.number[i] = -1, -(2**63), 2**63 - 1
@@ -90,3 +90,12 @@ def first_waiting(jobs: Waiting, standings: Standings, time: float, first: First
         sink(first, last, first.row[last], first.level[last], first.number[last])
         first.row[last], first.level[last], first.number[last] = row, level, number
     return min(count, size)
+
+
+@lean
+def free_of(capacity: Any, used: Any, usable: Any, free: Any) -> None:
+    """Fill `free` (R, K) with what is left of each usable server, and 0 elsewhere."""
+    for r in range(capacity.shape[0]):
+        for k in range(capacity.shape[1]):
+            left = capacity[r, k] - used[r, k]
+            free[r, k] = left if usable[r] and left > 0 else 0
