@@ -27,6 +27,10 @@ __all__ = ["Rounds"]
 
 RENEWED = 1920.0
 """Seconds between two allocations, at least."""
+GPU, MILLI = "gpu", 1000
+"""The resource, and how many whole numbers are one GPU."""
+EQUAL = np.ones(len(MODELS))
+"""The speeds of a job that the file does not have."""
 
 
 class Rounds:
@@ -75,8 +79,8 @@ class Rounds:
     # ------------------------------------------------------------------ a round
 
     def _next_round(self, view: View) -> None:
-        models = _models(view)
-        there = np.array([view.capacity[models == model].sum() // 1000 for model in range(len(MODELS))])
+        gpus, models = _gpus(view), _models(view)
+        there = np.array([gpus[models == model].sum() for model in range(len(MODELS))])
         self._account(view.time)
         self._follow(view)
         since = view.time - self._renewed
@@ -101,10 +105,11 @@ class Rounds:
         new = sorted((one for name, one in jobs.items() if name not in known), key=lambda one: one.number)
         self._changed |= bool(new) or not stay.all()
         self._names += [one.job.id for one in new]
-        rows = [self._speeds[one.job.type, one.job.roles[0].count] for one in new]
+        gpus = [one.job.total.get(GPU, 0) // MILLI for one in new]
+        rows = [self._speeds.get((one.job.type, many), EQUAL) for one, many in zip(new, gpus, strict=True)]
         half = np.full((len(new), len(MODELS)), self._round / 2.0)
         self._speed = np.vstack([self._speed[stay], *rows])
-        self._gpus = np.append(self._gpus[stay], [one.job.roles[0].count for one in new]).astype(np.int64)
+        self._gpus = np.append(self._gpus[stay], gpus).astype(np.int64)
         self._had = np.vstack([self._had[stay], half])
         self._share, self._behind = (np.vstack([one[stay], 0.0 * half]) for one in (self._share, self._behind))
         self._known = np.append(self._known[stay], np.zeros(len(new), dtype=bool))
@@ -152,10 +157,18 @@ class Rounds:
         wanted = [i for i, record in enumerate(view.records) if record.job.id in self._target]
         if not wanted:
             return Placing.nothing()
-        wanted.sort(key=lambda i: -view.records[i].job.roles[0].count)
+        wanted.sort(key=lambda i: -view.records[i].job.total.get(GPU, 0))
         model = np.array([self._target[view.records[i].job.id] for i in wanted])
         sets = _models(view)[None, :] == np.arange(len(MODELS))[:, None]
         return view.whole(wanted, placed_in_order(view.only(wanted).allowing(Allowed(model, sets))))
+
+
+def _gpus(view: View) -> Ints:
+    """How many GPUs each server (R,) has that may be used."""
+    if GPU not in view.resources:
+        return np.zeros(len(view.servers), dtype=np.int64)
+    there: Ints = np.where(view.usable, view.capacity[:, view.resources.index(GPU)] // MILLI, 0)
+    return there
 
 
 def _models(view: View) -> Ints:
