@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-POLICY, ENGINE, ORDER = (EXAMPLES / name for name in ("external-policy", "external-engine", "learned-order"))
+POLICY, ENGINE, ORDER, GAVEL = (
+    EXAMPLES / name for name in ("external-policy", "external-engine", "learned-order", "gavel")
+)
 
 
 def write_by_hand(example: Path, target: Path) -> None:
@@ -39,7 +41,7 @@ def write_by_hand(example: Path, target: Path) -> None:
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Environment variables under which the example packages are installed."""
     target = tmp_path_factory.mktemp("site")
-    for example in (POLICY, ENGINE, ORDER):
+    for example in (POLICY, ENGINE, ORDER, GAVEL):
         install(example, target, tmp_path_factory.mktemp("source") / "package")
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(target), *filter(None, [os.environ.get("PYTHONPATH")])])}
 

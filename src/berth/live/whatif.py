@@ -27,6 +27,7 @@ from berth.live.core.events import (
     Failed,
     Finished,
     Foretold,
+    Interrupt,
     Overran,
     PolicyChanged,
     ServerJoined,
@@ -243,11 +244,14 @@ def _cluster_of(state: State, truth: Truth) -> SimulatedCluster:
     cluster = SimulatedCluster([record.server for record in state.servers.values()], truth)
     cluster.lost = {name for name, record in state.servers.items() if record.lost}
     for record in state.jobs.values():
+        if record.interruptions:
+            cluster.keep(record.job.id, record.done)
         if record.phase in HOLDING:
             start, began = Start(record.job.id, record.attempt, record.places), record.started
             cluster.go_on(start, record.job, record.since if began is None else began, state.time)
             if record.phase == "ending":
-                cluster.execute(Cancel(record.job.id, record.attempt), None, state.time)
+                command = Interrupt if record.interrupting else Cancel
+                cluster.execute(command(record.job.id, record.attempt), None, state.time)
     return cluster
 
 

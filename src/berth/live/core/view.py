@@ -367,7 +367,7 @@ def spread_out(view: View, placing: Placing) -> Placing:
 
 def violations(view: View, placing: Placing) -> list[Violation]:
     """All constraints that a placing breaks: whole gangs, usable servers, capacities, which jobs may be interrupted."""
-    if broken := _uninterruptible(view, placing):
+    if (broken := _uninterruptible(view, placing)) or not len(placing.job):
         return broken
     jobs, roles, servers = len(view.records), len(view.gangs.minimum), len(view.servers)
     wrong = (placing.job < 0) | (placing.job >= jobs) | (placing.role < 0) | (placing.role >= roles)

@@ -20,7 +20,7 @@ class Driver(Protocol):
     interrupts: bool = False
     """Whether it may interrupt running jobs."""
     next_look: float = math.inf
-    """When it is to be asked again if nothing happens until then."""
+    """When to ask it again if nothing happens until then."""
 
     def propose(self, view: View, /) -> Placing:
         """Which jobs of the view start now, and where."""

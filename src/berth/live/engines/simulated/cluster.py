@@ -169,11 +169,16 @@ class SimulatedCluster:
         self._end(attempt, Failed(time, *key, "interrupted", "interrupted", worked, done=done))
         return True
 
+    def keep(self, job: str, done: float) -> None:
+        """Note the share of its work that an interrupted job has done elsewhere."""
+        self._done[job] = done
+
     def go_on(self, start: Start, job: Job, began: float, time: float) -> None:
         """Take over an attempt that runs since `began` on these servers; it ends at `time` at the earliest."""
         key, takes = (start.job, start.attempt), _taken(job, start)
         seconds = self.truth.seconds(job, start, [self._server(place.server) for place in start.places])
-        attempt = _Attempt(start, began, max(began + seconds, time), whole=seconds, takes=takes)
+        ends = began + seconds * (1.0 - self._done.get(start.job, 0.0))
+        attempt = _Attempt(start, began, max(ends, time), whole=seconds, takes=takes)
         self._attempts[key], self.started[key] = attempt, 1
         for what, milli in takes.items():
             self._used[what] = self._used.get(what, 0) + milli
