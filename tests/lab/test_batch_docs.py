@@ -1,4 +1,4 @@
-"""The page on batch scheduling: what it shows is what the command prints, and it tells of every policy and number."""
+"""The pages on replays: what they show is what the command prints; one tells of every policy and number."""
 
 from __future__ import annotations
 
@@ -13,14 +13,19 @@ from berth.lab.replay import ReplaySetting, replay
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "batch.md").read_text(encoding="utf-8")
-SHOWN = re.findall(r"```console\n\$ berth (.*?)\n(.*?)```", PAGE, re.DOTALL)
+ANY_LOG = (ROOT / "docs" / "any-log.md").read_text(encoding="utf-8")
+CONSOLE = re.compile(r"```console\n\$ berth (.*?)\n(.*?)```", re.DOTALL)
+SHOWN = CONSOLE.findall(PAGE)
+MORE = CONSOLE.findall(ANY_LOG)
 
 
 def test_the_example_is_the_file() -> None:
+    for name in ("mixed-speeds.yaml", "mixed-service.yaml"):
+        assert f"```yaml\n{(ROOT / 'examples' / name).read_text()}```" in ANY_LOG
     assert re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL) == [(ROOT / "examples" / "batch.swf").read_text()]
 
 
-@pytest.mark.parametrize(("command", "printed"), SHOWN, ids=[command for command, _ in SHOWN])
+@pytest.mark.parametrize(("command", "printed"), SHOWN + MORE, ids=[command for command, _ in SHOWN + MORE])
 def test_what_is_shown_is_printed(
     command: str, printed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -31,7 +36,7 @@ def test_what_is_shown_is_printed(
 
 
 def test_every_queue_policy_and_number_is_told() -> None:
-    assert len(SHOWN) == 4
+    assert (len(SHOWN), len(MORE)) == (4, 2)
     told = {
         name
         for line in re.findall(r"^((?:`[a-z0-9-]+`(?:, )?)+) — ", PAGE, re.MULTILINE)

@@ -17,6 +17,7 @@ from berth.families.placement.cluster_runs import run_cluster
 from berth.lab.replay import Measurement, Replay, ReplaySetting, replay
 from berth.lab.replay.live_runs import play_live
 from berth.lab.replay.types import TypedJobs, read_speeds, typed_jobs
+from berth.live.core.jobs import check_type
 from berth.registry import PolicySpec
 from berth.traces.trace import GPUS, Trace
 from tests.families.placement.test_cluster_runs import Log
@@ -118,21 +119,20 @@ def test_rules_of_types(rule: str, types: tuple[str, ...]) -> None:
 
 
 def test_odd_names_become_types_that_the_service_takes() -> None:
-    odd = {"submit_s": [0.0] * 4, "run_s": [1.0] * 4, "user": ["a b", "/x//y/", None, "é"], "kind": ["k"] * 4}
+    odd: dict[str, Any] = {
+        "submit_s": [0.0] * 4,
+        "run_s": [1.0] * 4,
+        "user": ["a b", "/x//y/", None, "é"],
+        "kind": ["k"] * 4,
+    }
     typed = typed_jobs(Trace.of({**odd, "cpu": [1.0] * 4}, TWO), "user+kind", None)
     assert typed is not None
-    assert play_live_types(typed.types) == typed.types
-
-
-def play_live_types(types: tuple[str, ...]) -> tuple[str, ...]:
-    from berth.live.core.jobs import check_type
-
-    return tuple(check_type(name, "type") for name in types)
+    assert tuple(check_type(name, "type") for name in typed.types) == typed.types
 
 
 def test_types_are_drawn_by_the_size_where_the_log_does_not_tell_them() -> None:
-    jobs = {"submit_s": [0.0] * 3, "run_s": [1.0] * 3, "pieces": [1, 4, 6], "gpu": [1.0] * 3}
-    there = {"machine": ["m", "n"], "label": ["v100", "k80"], "gpu": [8.0, 8.0]}
+    jobs: dict[str, Any] = {"submit_s": [0.0] * 3, "run_s": [1.0] * 3, "pieces": [1, 4, 6], "gpu": [1.0] * 3}
+    there: dict[str, Any] = {"machine": ["m", "n"], "label": ["v100", "k80"], "gpu": [8.0, 8.0]}
     trace = Trace.of(jobs, there, [GPUS])
     one, again, other = (typed_jobs(trace, None, read_speeds("gavel"), seed) for seed in (1, 1, 2))
     assert one is not None
@@ -168,7 +168,7 @@ def starts(found: Replay) -> list[float]:
 
 
 def test_priorities_of_queues_and_quotas_of_users_hold(tmp_path: Path) -> None:
-    jobs = {**JOBS, "submit_s": [0.0, 0.0, 1.0, 2.0], "cpu": [8.0] * 4, "pieces": [1] * 4}
+    jobs: dict[str, Any] = {**JOBS, "submit_s": [0.0, 0.0, 1.0, 2.0], "cpu": [8.0] * 4, "pieces": [1] * 4}
     big = Trace.of(jobs, {"machine": ["m"], "cpu": [8.0]})
     file = tmp_path / "service.yaml"
     file.write_text("queues: {queues: {x: {}, y: {priority: 10}}, aging: 0}")
@@ -189,7 +189,7 @@ def test_jobs_that_the_service_refuses_are_counted(tmp_path: Path) -> None:
 
 def test_time_limits_are_those_of_the_estimates_with_stop(tmp_path: Path) -> None:
     text = "queues: {queues: {x: {max_time: 60s}, y: {}}}"
-    jobs = {**JOBS, "estimate_s": [50.0, 70.0, 80.0, 90.0]}
+    jobs: dict[str, Any] = {**JOBS, "estimate_s": [50.0, 70.0, 80.0, 90.0]}
     found = played(tmp_path, ["easy"], jobs, speeds=None, queues=text, stopped=True)
     assert runs(found, "easy") == [50.0, 70.0, 90.0]
     assert any("max_time of queue x" in reason for reason in found.left_out)
@@ -242,7 +242,7 @@ def test_results_are_kept_with_the_files_that_made_them(tmp_path: Path, monkeypa
 
 
 def test_a_job_that_shares_a_gpu_gets_a_whole_one() -> None:
-    jobs = {"submit_s": [0.0] * 3, "run_s": [60.0] * 3, "gpu": [0.5, 0.5, 1.0]}
+    jobs: dict[str, Any] = {"submit_s": [0.0] * 3, "run_s": [60.0] * 3, "gpu": [0.5, 0.5, 1.0]}
     trace = Trace.of(jobs, {"machine": ["m"], "gpu": [2.0]}, [GPUS])
     assert starts(replay(trace, ["completion"], ReplaySetting(whole_gpus=True))) == [0.0, 0.0, 60.0]
 

@@ -89,7 +89,7 @@ def replay(
                     one = None if folder is None else load(folder, str(spec), sample.name, beyond.live)
                     if one is None:
                         counted = sample.span, measure.slowdown_bound
-                        one = run.played(spec, batch, sample.trace, setting, progress, *counted, known=more)
+                        one = run.played(spec, batch, sample.trace, setting, progress, *counted, more)
                         if folder is not None:
                             save(folder, str(spec), *one, sample=sample.name, live=beyond.live)
                     found.append(one)

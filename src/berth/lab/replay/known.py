@@ -75,7 +75,8 @@ class Beyond:
     @property
     def files(self) -> list[str]:
         """The files that were read."""
-        return [name for name in (self.setting.speeds, self.setting.cluster) if name not in (None, "gavel")]
+        named = (self.setting.speeds, self.setting.cluster)
+        return [name for name in named if name is not None and name != "gavel"]
 
     def on_servers(self, trace: Trace) -> Trace:
         """The trace on the servers of the cluster file, if it has any."""
@@ -95,7 +96,7 @@ class Beyond:
         """The samples with the jobs that the service accepts; those that it refuses are counted by reason."""
         if self.queues is None:
             return samples
-        found, left_out = [], Counter(samples.left_out)
+        found, left_out = list[Sample](), Counter(samples.left_out)
         for sample in samples.samples:
             trace, refused = self.queues.accepted(sample.trace)
             found.append(replace(sample, trace=trace, played=trace))
