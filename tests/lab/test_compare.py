@@ -154,11 +154,11 @@ def test_the_key_of_a_family_does_not_depend_on_the_code_of_others(monkeypatch: 
 
 
 def test_workers_have_one_thread_of_a_blas(monkeypatch: pytest.MonkeyPatch) -> None:
-    from berth.lab.run import processes
+    from berth.lab.run import cells, processes
 
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
-    with processes._pool([], processes.COMPARED, 1) as pool:
+    with processes._pool([], cells.COMPARED, 1) as pool:
         found = [pool.submit(os.getenv, name).result() for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")]
     assert found == ["3", "1"]  # what the user sets counts
     assert "OPENBLAS_NUM_THREADS" not in os.environ

@@ -14,8 +14,9 @@ from berth.cli import main
 from berth.errors import InvalidInput, UnknownName
 from berth.families import FAMILIES
 from berth.lab.compare import compare
-from berth.lab.run.cells import Cell, Work, run_cell, warm_groups
+from berth.lab.run.cells import COMPARED, Cell, run_cell
 from berth.lab.run.results import Comparison
+from berth.lab.run.runner import Work
 from berth.lab.show.words import verdict
 from berth.registry import describe_policies, resolve
 from berth.regret import growth_exponent, log_fit
@@ -226,7 +227,7 @@ def test_shares_are_of_the_pool() -> None:
 def test_policies_that_share_a_solver_are_compiled_together() -> None:
     cells = [Cell(name, 0, "revealed") for name in ("escb", "cucb", "hauf")] + [Cell("slot", 0)]
     works = [Work(0, cell) for cell in cells]
-    groups = [{work.cell.name for work in group} for group in warm_groups([load_scenario("esdp-small")], works)]
+    groups = [{work.cell.name for work in group} for group in COMPARED.groups([load_scenario("esdp-small")], works)]
     assert groups[-1] == {"hauf"}
     assert {"slot"} <= groups[0]
 

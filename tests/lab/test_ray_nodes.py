@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from berth import ray_nodes
 from berth.errors import BerthError
 from berth.lab.run import ray as ray_cells
-from berth.lab.run.cells import Cell, CellResult, Work
-from berth.lab.run.processes import Failure
+from berth.lab.run.cells import Cell, CellResult
+from berth.lab.run.runner import Failure, Work
 
 PING = 0.1
 

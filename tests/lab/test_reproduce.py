@@ -34,8 +34,8 @@ from berth.lab.reproduce.results import (
 from berth.lab.reproduce.run import reproduce
 from berth.lab.reproduce.traces import find_traces
 from berth.lab.run.cells import Cell
-from berth.lab.run.plans import Interrupted, Progress
 from berth.lab.run.processes import run_cells
+from berth.lab.run.runner import Interrupted, Progress
 from berth.lab.show.page import environment
 from berth.registry import PolicySpec
 from berth.scenario import load_scenario

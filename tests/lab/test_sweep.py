@@ -17,9 +17,8 @@ import pytest
 import berth.lab.run.sweep as sweeps
 from berth.errors import InvalidInput, MissingExtra
 from berth.lab.compare import compare
-from berth.lab.run.cells import Work
-from berth.lab.run.plans import Progress
-from berth.lab.run.processes import Done, run_cells
+from berth.lab.run.processes import run_cells
+from berth.lab.run.runner import Done, Progress, Work
 from berth.lab.run.sweep import Sweep, SweepFile, load_sweep, points_of, sweep
 from berth.random import stream
 from berth.scenario import Scenario

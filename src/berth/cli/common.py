@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress as Bar
 
-    from berth.lab.run.plans import Progress
+    from berth.lab.run.runner import Progress
     from berth.traces.formats import Reading
     from berth.traces.trace import Trace
 

@@ -15,8 +15,9 @@ from berth.errors import InvalidInput, MissingExtra
 from berth.lab.run import results
 from berth.lab.run.cells import NOT_IN_KEY
 from berth.lab.run.device import run_cells_on_device
-from berth.lab.run.plans import Outcome, Progress, Runner, RunPlan, concluded, plan_comparison, run_plans, worker_count
+from berth.lab.run.plans import Outcome, RunPlan, concluded, plan_comparison, run_plans
 from berth.lab.run.processes import leave_if_imported_by_worker, run_cells
+from berth.lab.run.runner import Progress, Runner, worker_count
 from berth.lab.run.store import ResultDirectory, command_line, now, opened, versions
 from berth.scenario import Scenario
 from berth.simulation import check_precision

@@ -19,8 +19,9 @@ from berth.about import HOME
 from berth.errors import InvalidInput, UnknownName
 from berth.families import BUILTIN, FAMILIES
 from berth.families.lab import LabFamily
-from berth.lab.run.plans import Progress, RunPlan
+from berth.lab.run.plans import RunPlan
 from berth.lab.run.results import Comparison, OracleRow, Row, Unsupported, spoken
+from berth.lab.run.runner import Progress
 from berth.lab.run.store import ResultDirectory
 from berth.lab.run.sweep import Point, Sweep, SweepFile, load_sweep, sweep
 from berth.lab.show.page import markdown_row, rendered

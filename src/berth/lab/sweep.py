@@ -11,7 +11,7 @@ from berth.errors import InvalidInput
 from berth.files.yaml_tree import read_file
 from berth.lab.replay.sweep import ReplaySweep, ReplaySweepFile, load_replay_sweep, replay_sweep
 from berth.lab.run import sweep as compared
-from berth.lab.run.plans import Progress
+from berth.lab.run.runner import Progress
 from berth.lab.run.store import ResultDirectory
 from berth.lab.run.sweep import Sweep, SweepFile
 

@@ -16,8 +16,8 @@ from unittest.mock import patch
 import polars as pl
 import pytest
 
-from berth.lab.run.cells import Work
-from berth.lab.run.processes import Done, run_cells
+from berth.lab.run.processes import run_cells
+from berth.lab.run.runner import Done, Work
 from berth.lab.run.sweep import sweep
 from berth.live.clusters.ray import LocalRay, RayNode
 from berth.scenario import Scenario

@@ -10,7 +10,8 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,16 +19,15 @@ from pydantic import Field
 from rich.console import Console
 from rich.text import Text
 
-from berth.errors import BerthError, InvalidInput
+from berth.errors import InvalidInput
 from berth.files.wording import checked, first_of, said
 from berth.files.yaml_tree import Tree, read_file
 from berth.lab.replay import chosen_policies, placement_policy
 from berth.lab.replay.paired import MEASURES, Difference, differences, over_samples, with_intervals
-from berth.lab.replay.sweep_cells import REPLAYED, ReplayCell, ReplayKeys, ReplayPoint, batch_of, replay_key, samples_at
-from berth.lab.run.cells import Work
-from berth.lab.run.plans import Interrupted, Progress, worker_count
-from berth.lab.run.processes import Failure, leave_if_imported_by_worker, run_cells
-from berth.lab.run.store import ResultDirectory, now, opened, versions
+from berth.lab.replay.sweep_cells import REPLAYED, ReplayCell, ReplayKeys, ReplayPoint, batch_of, samples_at
+from berth.lab.run.processes import leave_if_imported_by_worker, run_cells
+from berth.lab.run.runner import CellRun, Failure, Progress, Work, worker_count
+from berth.lab.run.store import now, opened, versions
 from berth.lab.run.sweep import KIND, Point, SweepPlan, at_point, points_of, sweep_mistakes, swept_frame
 from berth.lab.show.sweeps import Measure, SweepLine, SweepTable, write_sweep_report
 from berth.lab.show.tables import LINES, as_table
@@ -180,27 +180,42 @@ def replay_sweep(
         }
         if directory is not None:
             directory.create(facts)
-        state = _State(directory, progress)
+        cells = CellRun(REPLAYED, settings, directory, progress)
+        numbers: dict[Work, dict[str, Any]] = {}
+        failed: dict[str, str] = {}
+        refused: dict[str, str] = {}
+
+        def take(work: Work, outcome: dict[str, Any] | Failure) -> None:
+            if isinstance(outcome, Failure):
+                (refused if outcome.unsupported else failed)[f"point {work.place}, {work.cell}"] = outcome.error
+            else:
+                numbers[work] = outcome
+
         for place, (one, names) in enumerate(zip(settings, policies, strict=True)):
             for sample in range(len(samples_at(one))):
                 for name in names:
-                    state.plan(Work(place, ReplayCell(name, sample)), one)  # type: ignore[arg-type]
-        state.run(settings, worker_count(workers))
+                    work = Work(place, ReplayCell(name, sample))
+                    if (earlier := cells.reuse(work)) is None:
+                        cells.add(work)
+                    else:
+                        numbers[work] = earlier
+        # always in separate processes: a cell that kills its process must not end the sweep
+        cells.run(partial(run_cells, workers=worker_count(workers), apart=True), take)
         keys = tuple(dict.fromkeys(key for point in points for key in point.changes))
         rows: dict[int, list[dict[str, Any]]] = {}
         found: dict[int, list[Difference]] = {}
         for place, names in enumerate(policies):
             base = names[0] if plan.baseline is None else str(PolicySpec.parse(plan.baseline))
-            rows[place], found[place] = state.concluded(place, names, base)
+            rows[place], found[place] = _concluded(numbers, place, names, base)
         result = ReplaySweep(
             plan.title,
             tuple(points),
             keys,
             rows,
             found,
-            state.failed,
-            state.refused,
-            state.reused,
+            failed,
+            refused,
+            cells.reused,
             time.perf_counter() - began,
         )
         if directory is not None:
@@ -211,78 +226,20 @@ def replay_sweep(
     return result
 
 
-@dataclass
-class _State:
-    """Cells of a sweep as they finish."""
-
-    directory: ResultDirectory | None
-    progress: Callable[[Progress], None] | None
-    numbers: dict[tuple[int, ReplayCell], dict[str, Any]] = field(default_factory=dict)
-    failed: dict[str, str] = field(default_factory=dict)
-    refused: dict[str, str] = field(default_factory=dict)
-    keys: dict[Work, str] = field(default_factory=dict)
-    left: list[Work] = field(default_factory=list)
-    total: int = 0
-    done: int = 0
-    reused: int = 0
-
-    def plan(self, work: Work, point: ReplayPoint) -> None:
-        """Add a cell: reuse it if it is there, else note it."""
-        self.total += 1
-        cell: Any = work.cell
-        if self.directory is not None:
-            self.keys[work] = replay_key(point, cell)
-            path = self.directory.path / "cells" / f"{self.keys[work]}.json"
-            try:
-                self.numbers[work.place, cell] = json.loads(path.read_text(encoding="utf-8"))["numbers"]
-                self.reused += 1
-                self.done += 1
-                return
-            except (OSError, ValueError, KeyError, BerthError):
-                pass
-        self.left.append(work)
-
-    def run(self, points: Sequence[ReplayPoint], workers: int) -> None:
-        """Compute the cells that are left."""
-        self._tell("compiling" if self.left else "all there")
-        try:
-            if self.left:
-                # always in separate processes: a cell that kills its process must not end the sweep
-                run_cells(points, self.left, self._finished, workers=workers, apart=True, kind=REPLAYED)
-        except KeyboardInterrupt as stop:
-            kept = None if self.directory is None else str(self.directory.path)
-            raise Interrupted(self.done, self.total, kept) from stop
-
-    def _tell(self, note: str) -> None:
-        if self.progress is not None:
-            self.progress(Progress(self.done, self.total, self.reused, 0, note))
-
-    def _finished(self, work: Work, result: dict[str, Any] | Failure) -> None:
-        cell: Any = work.cell
-        self.done += 1
-        if isinstance(result, Failure):
-            listed = self.refused if result.unsupported else self.failed
-            listed[f"point {work.place}, {cell}"] = result.error
-        else:
-            self.numbers[work.place, cell] = result
-            if self.directory is not None:
-                kept = {"policy": cell.policy, "sample": cell.sample, "numbers": result}
-                self.directory.write_json(f"cells/{self.keys[work]}.json", kept)
-        self._tell(str(cell))
-
-    def concluded(
-        self, place: int, policies: Sequence[str], base: str
-    ) -> tuple[list[dict[str, Any]], list[Difference]]:
-        """Rows and differences of a point, of the policies that played all its samples."""
-        count = max((cell.sample for at, cell in self.numbers if at == place), default=-1) + 1
-        each = {
-            name: [self.numbers[place, ReplayCell(name, sample)] for sample in range(count)]
-            for name in policies
-            if count and all((place, ReplayCell(name, sample)) in self.numbers for sample in range(count))
-        }
-        found = differences(each, base) if count > 1 and base in each else []
-        rows = [with_intervals({"policy": name, **over_samples(rows)}, rows, found) for name, rows in each.items()]
-        return rows, found
+def _concluded(
+    numbers: Mapping[Work, dict[str, Any]], place: int, policies: Sequence[str], base: str
+) -> tuple[list[dict[str, Any]], list[Difference]]:
+    """Rows and differences of a point, of the policies that played all its samples."""
+    count = max((work.cell.sample for work in numbers if work.place == place), default=-1) + 1
+    works = {name: [Work(place, ReplayCell(name, sample)) for sample in range(count)] for name in policies}
+    each = {
+        name: [numbers[work] for work in mine]
+        for name, mine in works.items()
+        if count and all(work in numbers for work in mine)
+    }
+    found = differences(each, base) if count > 1 and base in each else []
+    rows = [with_intervals({"policy": name, **over_samples(rows)}, rows, found) for name, rows in each.items()]
+    return rows, found
 
 
 def print_replay_sweep(result: ReplaySweep, console: Console) -> None:

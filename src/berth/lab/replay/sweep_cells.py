@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Annotated, Any, NamedTuple
@@ -19,13 +20,14 @@ from berth.files.wording import Part, said
 from berth.lab.replay import run, trace_digest
 from berth.lab.replay.results import ReplaySetting
 from berth.lab.replay.samples import Measurement, Sample, opened_log, samples_of
-from berth.lab.run.cells import Work, code_hash, source_hash
-from berth.lab.run.processes import CellKind
+from berth.lab.run.cells import code_hash, source_hash
+from berth.lab.run.runner import CellKind, Work
+from berth.lab.run.store import ResultDirectory
 from berth.registry import PolicySpec
 from berth.traces.fitting.workload import workload_names
 from berth.traces.trace import Trace
 
-__all__ = ["REPLAYED", "ReplayCell", "ReplayKeys", "ReplayPoint", "batch_of", "replay_key", "samples_at"]
+__all__ = ["REPLAYED", "ReplayCell", "ReplayKeys", "ReplayPoint", "batch_of", "samples_at"]
 
 Time = Annotated[str | float, said("a duration such as 30d, or a number of seconds")]
 Count = Annotated[int, Field(ge=1), said("a whole number ≥ 1")]
@@ -126,46 +128,62 @@ def batch_of(point: ReplayPoint, sample: int) -> BatchJobs:
     return batch_jobs(samples_at(point)[sample].played, exact=setting.exact, stopped=setting.stopped)
 
 
-def _groups(points: Sequence[ReplayPoint], works: Iterable[Work]) -> list[list[Work]]:
-    """Cells by policy: the first of each compiles its kernels."""
-    found: dict[str, list[Work]] = {}
-    for work in works:
-        found.setdefault(work.cell.policy, []).append(work)  # type: ignore[attr-defined]
-    return list(found.values())
+@lru_cache(maxsize=64)
+def _digest(point: ReplayPoint, sample: int) -> str:
+    return trace_digest([samples_at(point)[sample]])
 
 
-def _warm_up(points: Sequence[ReplayPoint], works: Iterable[Work]) -> None:
-    """Compile the kernels of a policy on the first jobs of its first cell."""
-    work: Any = next(iter(works))
-    place, (policy, number) = work
-    try:
-        sample = samples_at(points[place])[number]
-        few, played = (trace.replace(jobs=trace.jobs.head(run.SHORT)) for trace in (sample.trace, sample.played))
-        setting = points[place].keys.setting()
-        batch = batch_jobs(played, exact=setting.exact, stopped=setting.stopped)
-        run.played(PolicySpec.parse(policy), batch, few, setting, None)
-    except Exception:  # the cell itself reports any error
-        return
+class ReplayedCells(CellKind[ReplayPoint, ReplayCell, dict[str, Any]]):
+    """Cells of sweeps of replays."""
+
+    def key(self, context: ReplayPoint, cell: ReplayCell) -> str:
+        """A hash of the code, the jobs and the settings."""
+        setting = context.keys.setting()
+        parts = {
+            "berth": code_hash("lab/replay"),
+            "source": source_hash(cell.policy),
+            "policy": cell.policy,
+            "played": _digest(context, cell.sample),
+            "setting": [setting.exact, setting.stopped, setting.outages, setting.seed, context.keys.slowdown_bound],
+        }
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
+
+    def compute(self, context: ReplayPoint, cell: ReplayCell) -> dict[str, Any]:
+        """The metrics of the policy on the sample."""
+        keys, sample, batch = context.keys, samples_at(context)[cell.sample], batch_of(context, cell.sample)
+        spec = PolicySpec.parse(cell.policy)
+        return run.played(spec, batch, sample.trace, keys.setting(), None, sample.span, keys.slowdown_bound)[0]
+
+    def save(self, directory: ResultDirectory, key: str, cell: ReplayCell, result: dict[str, Any]) -> None:
+        """Write the numbers as JSON."""
+        directory.write_json(f"cells/{key}.json", {**cell._asdict(), "numbers": result})
+
+    def load(self, directory: ResultDirectory, key: str) -> dict[str, Any]:
+        """Read the numbers."""
+        found = json.loads((directory.path / "cells" / f"{key}.json").read_text(encoding="utf-8"))
+        return dict(found["numbers"])
+
+    def groups(self, contexts: Sequence[ReplayPoint], works: Iterable[Work]) -> list[list[Work]]:
+        """Cells by policy."""
+        found: dict[str, list[Work]] = {}
+        for work in works:
+            found.setdefault(work.cell.policy, []).append(work)
+        return list(found.values())
+
+    def alike(self, group: Iterable[Work]) -> list[Work]:
+        """The first: a group has one policy."""
+        return [next(iter(group))]
+
+    def warm_up(self, contexts: Sequence[ReplayPoint], works: Iterable[Work]) -> None:
+        """Play the first jobs of these cells."""
+        for place, (policy, number) in works:
+            with suppress(Exception):  # the cell itself reports any error
+                sample, setting = samples_at(contexts[place])[number], contexts[place].keys.setting()
+                few, played = (
+                    trace.replace(jobs=trace.jobs.head(run.SHORT)) for trace in (sample.trace, sample.played)
+                )
+                batch = batch_jobs(played, exact=setting.exact, stopped=setting.stopped)
+                run.played(PolicySpec.parse(policy), batch, few, setting, None)
 
 
-def _play(point: ReplayPoint, cell: ReplayCell) -> dict[str, Any]:
-    """The numbers of one cell."""
-    sample, batch = samples_at(point)[cell.sample], batch_of(point, cell.sample)
-    spec = PolicySpec.parse(cell.policy)
-    return run.played(spec, batch, sample.trace, point.keys.setting(), None, sample.span, point.keys.slowdown_bound)[0]
-
-
-REPLAYED = CellKind(_groups, _warm_up, _play)
-
-
-def replay_key(point: ReplayPoint, cell: ReplayCell) -> str:
-    """Name of a finished cell: a hash of all that its numbers depend on."""
-    setting = point.keys.setting()
-    parts = {
-        "berth": code_hash("lab/replay"),
-        "source": source_hash(cell.policy),
-        "policy": cell.policy,
-        "played": trace_digest([samples_at(point)[cell.sample]]),
-        "setting": [setting.exact, setting.stopped, setting.outages, setting.seed, point.keys.slowdown_bound],
-    }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
+REPLAYED = ReplayedCells()

@@ -21,8 +21,9 @@ from berth.lab.reproduce.experiments import Experiment, chosen, settings_of
 from berth.lab.reproduce.judge import judge
 from berth.lab.reproduce.results import RULE, ExperimentResult, Reproduced, kept
 from berth.lab.reproduce.traces import find_traces
-from berth.lab.run.plans import Outcome, Progress, RunPlan, plan_comparison, run_plans, worker_count
+from berth.lab.run.plans import Outcome, RunPlan, plan_comparison, run_plans
 from berth.lab.run.processes import leave_if_imported_by_worker, run_cells
+from berth.lab.run.runner import Progress, worker_count
 from berth.lab.run.store import ResultDirectory, now, opened, versions
 from berth.traces.folder import traces_folder
 

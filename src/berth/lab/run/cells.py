@@ -1,7 +1,6 @@
-"""Cells: one policy under one seed and one information setting, or one oracle under one seed.
+"""Cells of comparisons: one policy under one seed and one information setting, or one oracle under one seed.
 
-A cell is independent of all others: cells may run in any order, in any process, or come from an earlier run. Its key
-covers all that its numbers depend on (berth's code and the policy's file, the scenario, the seed).
+The key of a cell covers all that its numbers depend on: berth's code and the policy's file, the scenario, the seed.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +23,8 @@ from berth.about import HOME
 from berth.errors import InvalidInput, UnknownName
 from berth.families import FAMILIES
 from berth.families.lab import HIDDEN, REVEALED, LabFamily
+from berth.lab.run.runner import CellKind, Work
+from berth.lab.run.store import ResultDirectory
 from berth.model import Floats
 from berth.random import stream
 from berth.registry import PolicySpec
@@ -31,11 +32,12 @@ from berth.scenario import Scenario
 from berth.simulation import Result, simulate
 
 __all__ = [
+    "COMPARED",
     "HIDDEN",
     "REVEALED",
     "Cell",
     "CellResult",
-    "Work",
+    "ComparedCells",
     "cell_key",
     "check_unchanged",
     "code_hash",
@@ -43,8 +45,6 @@ __all__ = [
     "run_cell",
     "run_in",
     "source_hash",
-    "warm_groups",
-    "warm_up",
 ]
 
 # Keys of a scenario that change no number of a cell: changing them must not invalidate finished cells.
@@ -73,13 +73,6 @@ class Cell:
 
     def __str__(self) -> str:
         return f"{self.name}, seed {self.seed}" + ("" if self.is_oracle else f", arrivals {self.information}")
-
-
-class Work(NamedTuple):
-    """A cell and the index of its scenario in a list."""
-
-    place: int
-    cell: Cell
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,18 +207,85 @@ SLOTS = 2
 """Slots of a cell that are run to compile its kernels."""
 
 
-def warm_groups(scenarios: Sequence[Scenario], works: Iterable[Work]) -> list[list[Work]]:
-    """Group cells for compilation: by family all that use the solver together, the others by name.
+@dataclass(frozen=True)
+class ComparedCells(CellKind[Scenario, Cell, CellResult]):
+    """Cells of comparisons; `device` names a device and precision whose rounding differs from the CPU's."""
 
-    The solver is by far the largest kernel. Missing that a policy uses it only costs time, so a look at its module is
-    enough.
-    """
-    groups: dict[tuple[bool, str, str], list[Work]] = {}
-    for work in works:
-        family = scenarios[work.place].family
-        solver = work.cell.is_oracle or _uses(work.cell.name, FAMILIES[family].lab.solver)
-        groups.setdefault((solver, family, "" if solver else work.cell.name), []).append(work)
-    return [group for _, group in sorted(groups.items(), key=lambda item: not item[0][0])]  # the longest first
+    device: str = ""
+
+    def key(self, context: Scenario, cell: Cell) -> str:
+        """A hash of the code, the scenario and the cell."""
+        return cell_key(context, cell, self.device)
+
+    def compute(self, context: Scenario, cell: Cell) -> CellResult:
+        """The numbers of a policy or an oracle in a world of its own."""
+        return run_cell(context, cell)
+
+    def slots(self, result: CellResult) -> int:
+        """Number of slots simulated."""
+        return len(result.reward)
+
+    def save(self, directory: ResultDirectory, key: str, cell: Cell, result: CellResult) -> None:
+        """Write the cell as one row of a Parquet file."""
+        import polars as pl  # here, because the import is slow
+
+        row: Mapping[str, Any] = {
+            "key": [key],
+            "name": [cell.name],
+            "seed": [cell.seed],
+            "information": pl.Series([cell.information], dtype=pl.String),
+            "bound": [result.bound],
+            "share": [None] if result.share is None else [result.share.ravel()],
+            "share_ports": [0 if result.share is None else len(result.share)],
+            **{f"slot_{name}": [values] for name, values in result.series.items()},
+        }
+        directory.write_table(f"cells/{key}.parquet", pl.DataFrame(row))
+
+    def load(self, directory: ResultDirectory, key: str) -> CellResult:
+        """Read the cell; raises if the file is that of another key, or its series differ in length."""
+        import polars as pl
+
+        row = pl.read_parquet(directory.path / "cells" / f"{key}.parquet").row(0, named=True)
+        series = {
+            name.removeprefix("slot_"): np.array(values, dtype=np.float64)
+            for name, values in row.items()
+            if name.startswith("slot_")
+        }
+        if row["key"] != key or len({len(values) for values in (series["reward"], *series.values())}) != 1:
+            raise ValueError("another cell")
+        share = np.array(row["share"]).reshape(row["share_ports"], -1) if row["share_ports"] else None
+        return CellResult(series, share, float(row["bound"]))
+
+    def groups(self, contexts: Sequence[Scenario], works: Iterable[Work]) -> list[list[Work]]:
+        """Group cells by family if they use its solver, the others by name.
+
+        The solver is by far the largest kernel. Missing that a policy uses it only costs time, so a look at its module
+        is enough.
+        """
+        groups: dict[tuple[bool, str, str], list[Work]] = {}
+        for work in works:
+            family = contexts[work.place].family
+            solver = work.cell.is_oracle or _uses(work.cell.name, FAMILIES[family].lab.solver)
+            groups.setdefault((solver, family, "" if solver else work.cell.name), []).append(work)
+        return [group for _, group in sorted(groups.items(), key=lambda item: not item[0][0])]
+
+    def alike(self, group: Iterable[Work]) -> list[Work]:
+        """One cell of each policy and information setting."""
+        return list({(work.cell.name, work.cell.information): work for work in group}.values())
+
+    def warm_up(self, contexts: Sequence[Scenario], works: Iterable[Work]) -> None:
+        """Run the first slots of these cells."""
+        worlds: dict[tuple[int, bool], Any] = {}
+        for place, cell in works:
+            with suppress(Exception):  # the cell itself reports any error
+                scenario, known = contexts[place], cell.information == REVEALED
+                family = FAMILIES[scenario.family].lab
+                if (place, known) not in worlds:
+                    worlds[place, known] = family.shortened(scenario.build(cell.seed, known), SLOTS)
+                run_in(family, worlds[place, known], cell)
+
+
+COMPARED = ComparedCells()
 
 
 def _uses(policy: str, solver: str | None) -> bool:
@@ -233,20 +293,3 @@ def _uses(policy: str, solver: str | None) -> bool:
     if solver is None or module is None:
         return False
     return any(str(getattr(value, "__module__", "")).startswith(solver) for value in vars(module).values())
-
-
-def warm_up(scenarios: Sequence[Scenario], works: Iterable[Work]) -> None:
-    """Compile the kernels of these cells: run the first slots of one cell of each kind.
-
-    Numba caches compiled kernels on disk for other processes. Two processes that need the same kernel at the same time
-    would both compile it, so cells are grouped by the kernels they share.
-    """
-    first = {(work.cell.name, work.cell.information): work for work in works}
-    worlds: dict[tuple[int, bool], Any] = {}
-    for place, cell in first.values():
-        with suppress(Exception):  # the cell itself reports any error
-            scenario, known = scenarios[place], cell.information == REVEALED
-            family = FAMILIES[scenario.family].lab
-            if (place, known) not in worlds:
-                worlds[place, known] = family.shortened(scenario.build(cell.seed, known), SLOTS)
-            run_in(family, worlds[place, known], cell)

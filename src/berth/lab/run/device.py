@@ -5,14 +5,13 @@ Oracles, and cells whose policy has no kernels for a GPU, run on the CPU beside 
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 from berth.errors import InvalidInput, MissingExtra, UnsupportedProblem
-from berth.lab.run.cells import REVEALED, CellResult, Work, result_of
-from berth.lab.run.processes import Done, Failure
+from berth.lab.run.cells import REVEALED, CellResult, ComparedCells, result_of
+from berth.lab.run.runner import Done, Runner, Work, failure_of
 from berth.random import stream
 from berth.registry import PolicySpec
 from berth.scenario import Scenario
@@ -28,9 +27,11 @@ def run_cells_on_device(
     scenarios: Sequence[Scenario],
     works: Sequence[Work],
     done: Done,
+    *,
     device: str,
     precision: str,
-    others: Callable[[Sequence[Scenario], Sequence[Work], Done], None],
+    others: Runner,
+    kind: ComparedCells,
 ) -> None:
     """Compute every cell and pass each to `done`; `others` computes the cells that do not run on the GPU."""
     left = [work for work in works if work.cell.is_oracle]
@@ -40,7 +41,7 @@ def run_cells_on_device(
             there = [worlds[work.cell.seed] for work in cells]
             _attempt(cells, done, left, partial(_runs, cells, there, device, precision))
     if left:
-        others(scenarios, left, done)
+        others(scenarios, left, done, kind=kind)
 
 
 def _attempt(cells: Sequence[Work], done: Done, left: list[Work], compute: Callable[[], list[CellResult]]) -> None:
@@ -52,9 +53,8 @@ def _attempt(cells: Sequence[Work], done: Done, left: list[Work], compute: Calla
     except (MissingExtra, InvalidInput):
         raise
     except Exception as error:  # a failure of these cells; the others go on
-        text = " ".join(str(error).split()) or "no message"
         for work in cells:
-            done(work, Failure(f"{type(error).__name__}: {text}", traceback.format_exc()))
+            done(work, failure_of(error))
     else:
         for work, result in zip(cells, results, strict=True):
             done(work, result)

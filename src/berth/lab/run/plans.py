@@ -14,48 +14,15 @@ from typing import Any
 from berth.errors import InvalidInput, UnknownName, UnsupportedProblem
 from berth.families import FAMILIES
 from berth.families.lab import REVEALED, LabFamily
-from berth.lab.run.cells import Cell, CellResult, Work, cell_key, check_unchanged
-from berth.lab.run.processes import Done, Failure
+from berth.lab.run.cells import Cell, CellResult, ComparedCells, check_unchanged
 from berth.lab.run.results import Comparison, Unsupported
+from berth.lab.run.runner import CellRun, Failure, Progress, Runner, Work
 from berth.lab.run.store import ResultDirectory, now
 from berth.random import stream
 from berth.registry import PolicySpec, in_family, written
 from berth.scenario import Scenario, load_scenario
 
-__all__ = [
-    "Interrupted",
-    "Outcome",
-    "Progress",
-    "Runner",
-    "concluded",
-    "part_of",
-    "plan_comparison",
-    "run_plans",
-    "worker_count",
-]
-
-Runner = Callable[[Sequence[Scenario], Sequence[Work], Done], None]
-"""Computes cells and passes on each as it finishes."""
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Progress of a comparison: cells done (including `reused`) of `total`, slots simulated, and the latest event."""
-
-    done: int
-    total: int
-    reused: int
-    slots: int
-    note: str
-
-
-class Interrupted(KeyboardInterrupt):
-    """Ctrl-C while plans ran: `done` of `total` cells are finished, and saved if there is an `out`."""
-
-    def __init__(self, done: int, total: int, out: str | None) -> None:
-        self.done, self.total, self.out = done, total, out
-        kept = f"{done} of {total} cells are kept in {out}; the same command continues" if out else "nothing was kept"
-        super().__init__(f"stopped; {kept}")
+__all__ = ["Outcome", "RunPlan", "concluded", "part_of", "plan_comparison", "run_plans"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,30 +153,27 @@ def run_plans(
     that several plans share is computed once. `device` names a device and precision other than the CPU's.
     """
     outcomes: dict[int, Outcome] = {}
-    keys: dict[Work, str] = {}
-    wanted: dict[str, list[Work]] = {}  # works that wait for a key
-    missing: list[Work] = []
-    total = reused = finished_cells = slots = 0
-
-    def tell(note: str) -> None:
-        if progress is not None:
-            progress(Progress(finished_cells, total, reused, slots, note))
+    cells = CellRun(ComparedCells(device), [plan.scenario for plan in plans], directory, progress)
 
     def complete(place: int) -> None:
         if not outcomes[place].left:
             finished(place, outcomes.pop(place))
 
+    def take(work: Work, result: CellResult | Failure) -> None:
+        outcome = outcomes[work.place]
+        if isinstance(result, Failure):
+            outcome.failed[work.cell] = result
+        else:
+            outcome.records[work.cell] = result
+        complete(work.place)
+
     for name in dict.fromkeys(name for plan in plans for name in plan.policies):
         check_unchanged(name)
     for place, plan in enumerate(plans):
         outcome = outcomes[place] = Outcome(plan.cells, unsupported=list(plan.unsupported))
-        if directory is not None or len(plans) > 1:
-            keys.update((Work(place, cell), cell_key(plan.scenario, cell, device)) for cell in outcome.cells)
-        if directory is not None:
-            for cell in outcome.cells:
-                record = directory.load(keys[Work(place, cell)], plan.slots)
-                if record is not None:
-                    outcome.records[cell] = record
+        for cell in outcome.cells:
+            if (record := cells.reuse(Work(place, cell))) is not None:
+                outcome.records[cell] = record
         outcome.reused = len(outcome.records)
         if outcome.reused and not plan.asked:
             # Resumed: a policy with finished cells serves its setting, the rest may have refused before. Trying them
@@ -219,39 +183,9 @@ def run_plans(
             outcome.cells = [cell for cell in outcome.cells if (cell.information, cell.name) not in refused]
         for cell in outcome.cells:
             if cell not in outcome.records:
-                work = Work(place, cell)
-                same = wanted.setdefault(keys.get(work, str(work)), [])
-                if not same:
-                    missing.append(work)
-                same.append(work)
-        total += len(outcome.cells)
-        reused += outcome.reused
-        finished_cells += outcome.reused
+                cells.add(Work(place, cell))
         complete(place)  # at once: the finished cells of a long sweep would not fit into memory
-
-    def done(work: Work, result: CellResult | Failure) -> None:
-        nonlocal finished_cells, slots
-        key = keys.get(work, str(work))
-        if not isinstance(result, Failure):
-            if directory is not None:
-                directory.save(key, work.cell, result)
-            slots += len(result.reward)
-        for place, cell in wanted.pop(key):
-            outcome = outcomes[place]
-            if isinstance(result, Failure):
-                outcome.failed[cell] = result
-            else:
-                outcome.records[cell] = result
-            finished_cells += 1
-            tell(str(cell))
-            complete(place)
-
-    tell("compiling" if missing else "all there")
-    try:
-        if missing:
-            runner([plan.scenario for plan in plans], missing, done)
-    except KeyboardInterrupt as stop:
-        raise Interrupted(finished_cells, total, None if directory is None else str(directory.path)) from stop
+    cells.run(runner, take)
 
 
 def concluded(plan: RunPlan, outcome: Outcome, facts: Mapping[str, Any], seconds: float, out: str | None) -> Comparison:
@@ -340,15 +274,6 @@ def _oracles(names: Sequence[str], family: LabFamily) -> list[str]:
         if name not in family.oracles:
             raise UnknownName("oracle", name, family.oracles)
     return [name for name in family.oracles if name in names]
-
-
-def worker_count(workers: int | None) -> int:
-    """Number of processes; default: one per core."""
-    if workers is None:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if workers < 1:
-        raise InvalidInput("at least 1", value=workers, key="workers")
-    return workers
 
 
 def _refused(world: Any, information: str, name: str) -> Unsupported | None:

@@ -8,53 +8,23 @@ workers compile the same kernel.
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import os
 import signal
 import sys
 import threading
-import traceback
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-from berth.errors import UnsupportedProblem
-from berth.lab.run.cells import CellResult, Work, run_cell, warm_groups, warm_up
+from berth.lab.run.cells import COMPARED
+from berth.lab.run.runner import AnyKind, Done, Failure, Work
 
-__all__ = ["CellKind", "Done", "Failure", "attempt", "leave_if_imported_by_worker", "run_cells"]
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Reason why a cell has no numbers: a one-line error and its traceback.
-
-    `unsupported` is set if a policy or oracle cannot serve the problem, which is not an error.
-    """
-
-    error: str
-    traceback: str = ""
-    unsupported: bool = False
-
-
-Done = Callable[[Work, CellResult | Failure], None]
-
-
-class CellKind(NamedTuple):
-    """How cells of a kind are grouped for compilation, compiled, and computed; functions that workers can import."""
-
-    groups: Callable[[Sequence[Any], Iterable[Any]], list[list[Any]]]
-    warm_up: Callable[[Sequence[Any], Iterable[Any]], None]
-    run: Callable[[Any, Any], Any]
-
-
-COMPARED = CellKind(warm_groups, warm_up, run_cell)
-"""Cells of comparisons."""
+__all__ = ["DIED", "leave_if_imported_by_worker", "run_cells"]
 
 DIED = Failure("its process died (out of memory, or a crash in compiled code)")
 
@@ -64,16 +34,16 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 AHEAD = 2
 """Cells submitted per worker: enough to keep it busy, and few to retry when it dies."""
 
-_sent: tuple[Sequence[Any], CellKind] | None = None  # of a worker, sent once when it starts
+_sent: tuple[Sequence[Any], AnyKind] | None = None  # of a worker, sent once when it starts
 
 
 def run_cells(
-    scenarios: Sequence[Any],
+    contexts: Sequence[Any],
     works: Sequence[Work],
-    done: Callable[[Any, Any], None],
+    done: Done,
     workers: int = 1,
     apart: bool = False,
-    kind: CellKind = COMPARED,
+    kind: AnyKind = COMPARED,
 ) -> None:
     """Compute every cell and pass each to `done` as it finishes, in no particular order.
 
@@ -82,7 +52,7 @@ def run_cells(
     """
     left, workers = list(works), min(workers, len(works))
     while left and (apart or workers > 1):
-        suspects = _in_pool(scenarios, left, workers, done, kind)
+        suspects = _in_pool(contexts, left, workers, done, kind)
         if suspects is None:
             warnings.warn(
                 "no worker process could start, so this one does all the work; in a script, call berth under "
@@ -93,11 +63,11 @@ def run_cells(
             break
         for work in suspects:
             left.remove(work)
-            done(work, _in_own_process(scenarios, kind, _work, work))  # if it dies, this cell killed it
-    for group in kind.groups(scenarios, left):
-        kind.warm_up(scenarios, group)
+            done(work, _in_own_process(contexts, kind, _work, work))  # if it dies, this cell killed it
+    for group in kind.groups(contexts, left):
+        kind.warm_up(contexts, kind.alike(group))
     for work in left:
-        done(work, attempt(scenarios[work.place], work.cell, kind.run))
+        done(work, kind.attempt(contexts[work.place], work.cell))
 
 
 def leave_if_imported_by_worker() -> None:
@@ -110,24 +80,12 @@ def leave_if_imported_by_worker() -> None:
         sys.exit(1)
 
 
-def attempt(scenario: Any, cell: Any, run: Callable[[Any, Any], Any] = run_cell) -> Any | Failure:
-    """Compute one cell; any error becomes a `Failure`."""
-    try:
-        with contextlib.redirect_stdout(sys.stderr):  # output of a policy must not mix with results
-            return run(scenario, cell)
-    except UnsupportedProblem as error:
-        return Failure(str(error), traceback.format_exc(), unsupported=True)
-    except (Exception, SystemExit) as error:  # a policy may raise anything; the other cells go on
-        text = " ".join(str(error).split()) or "no message"
-        return Failure(f"{type(error).__name__}: {text}", traceback.format_exc())
-
-
-def _start(scenarios: Sequence[Any], kind: CellKind) -> None:
+def _start(contexts: Sequence[Any], kind: AnyKind) -> None:
     """Initialise a worker: ignore Ctrl-C, which the parent handles, and use one thread, which is fastest."""
     global _sent
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
-    _sent = scenarios, kind
+    _sent = contexts, kind
     import numba
 
     numba.set_num_threads(1)
@@ -166,29 +124,29 @@ def _ready() -> int:
     return os.getpid()
 
 
-def _received() -> tuple[Sequence[Any], CellKind]:
+def _received() -> tuple[Sequence[Any], AnyKind]:
     if _sent is None:
         raise RuntimeError("a worker was not started by _start")
     return _sent
 
 
 def _warm(works: Sequence[Work]) -> None:
-    scenarios, kind = _received()
-    kind.warm_up(scenarios, works)
+    contexts, kind = _received()
+    kind.warm_up(contexts, kind.alike(works))
 
 
-def _work(work: Work) -> Any | Failure:
-    scenarios, kind = _received()
-    return attempt(scenarios[work.place], work.cell, kind.run)
+def _work(work: Work) -> Any:
+    contexts, kind = _received()
+    return kind.attempt(contexts[work.place], work.cell)
 
 
 @contextmanager
-def _pool(scenarios: Sequence[Any], kind: CellKind, workers: int) -> Iterator[ProcessPoolExecutor]:
+def _pool(contexts: Sequence[Any], kind: AnyKind, workers: int) -> Iterator[ProcessPoolExecutor]:
     before = set(multiprocessing.active_children())
     unset = [name for name in THREADS if name not in os.environ]
     os.environ.update(dict.fromkeys(unset, "1"))  # workers inherit it; this process has read it before
     pool = ProcessPoolExecutor(
-        workers, mp_context=multiprocessing.get_context("spawn"), initializer=_start, initargs=(scenarios, kind)
+        workers, mp_context=multiprocessing.get_context("spawn"), initializer=_start, initargs=(contexts, kind)
     )
     try:
         yield pool
@@ -203,20 +161,18 @@ def _pool(scenarios: Sequence[Any], kind: CellKind, workers: int) -> Iterator[Pr
             os.environ.pop(name, None)
 
 
-def _in_pool(
-    scenarios: Sequence[Any], left: list[Work], workers: int, done: Callable[[Any, Any], None], kind: CellKind
-) -> list[Work] | None:
+def _in_pool(contexts: Sequence[Any], left: list[Work], workers: int, done: Done, kind: AnyKind) -> list[Work] | None:
     """Compute the cells in `left`, which shrinks. If a worker dies, return the cells that may have killed it.
 
     None if no worker could start, as in a script that calls `compare` outside `if __name__ == "__main__":`, since a
     worker imports the script again; then this process does the work.
     """
-    cold, ready = deque(kind.groups(scenarios, left)), deque[Work]()
+    cold, ready = deque(kind.groups(contexts, left)), deque[Work]()
     warming: dict[Future[Any], list[Work]] = {}
-    running: dict[Future[CellResult | Failure], Work] = {}
+    running: dict[Future[Any], Work] = {}
     started = False
     try:
-        with _pool(scenarios, kind, workers) as pool:
+        with _pool(contexts, kind, workers) as pool:
             _submit(pool, _ready).result()
             started = True
             while cold or warming or ready or running:
@@ -238,15 +194,15 @@ def _in_pool(
         if not started:
             return None
         # a group that was being compiled is suspect if it also kills a process of its own
-        deadly = [group for group in warming.values() if _in_own_process(scenarios, kind, _warm, group) is DIED]
+        deadly = [group for group in warming.values() if _in_own_process(contexts, kind, _warm, group) is DIED]
         return [*running.values(), *(work for group in deadly for work in group)]
     return []
 
 
-def _in_own_process(scenarios: Sequence[Any], kind: CellKind, function: Callable[..., Any], *arguments: Any) -> Any:
+def _in_own_process(contexts: Sequence[Any], kind: AnyKind, function: Callable[..., Any], *arguments: Any) -> Any:
     """Result of a function in a separate process, or `DIED`."""
     try:
-        with _pool(scenarios, kind, 1) as pool:
+        with _pool(contexts, kind, 1) as pool:
             return next(iter(_finished([_submit(pool, function, *arguments)]))).result()
     except BrokenProcessPool:
         return DIED

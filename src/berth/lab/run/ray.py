@@ -1,8 +1,9 @@
 """Run cells on a Ray cluster.
 
-Scenarios go into Ray's object store once. This module chooses the node of each cell, and computes the cells of a node
-that dies or stops answering again elsewhere; cells are independent, so the numbers are the same. Every node needs the
-same version of berth.
+Contexts go into Ray's object store once. This module chooses the node of each cell, and computes the cells of a node
+that dies or stops answering again elsewhere; cells are independent, so the numbers are the same. Ray's own retries are
+off: Ray would wait for a node that hangs, and retry a cell that runs out of memory for ever. Every node needs the same
+version of berth.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from typing import Any
 
 from berth.about import HOME
 from berth.errors import BerthError, InvalidInput, MissingExtra
-from berth.lab.run.cells import Cell, CellResult, Work, code_hash, warm_groups, warm_up
-from berth.lab.run.processes import DIED, Done, Failure, attempt
+from berth.lab.run.cells import COMPARED, code_hash
+from berth.lab.run.processes import DIED
+from berth.lab.run.runner import AnyKind, Done, Failure, Work
 from berth.ray_nodes import Nodes, host_and_port, on_node
-from berth.scenario import Scenario
 
 __all__ = ["check_cluster", "run_on_ray"]
 
@@ -44,21 +45,22 @@ COMPILE = 600.0
 """Longest wait of cells for compilation, in seconds."""
 
 
-def _cell(scenario: Scenario, cell: Cell, code: str) -> CellResult | Failure:
+def _cell(context: Any, cell: Any, kind: AnyKind, code: str) -> Any:
     import numba
 
     if code_hash() != code:
         return Failure(f"berth on {socket.gethostname()} is not the one that the sweep was started with")
     numba.set_num_threads(1)
-    return attempt(scenario, cell)
+    return kind.attempt(context, cell)
 
 
 def run_on_ray(
-    scenarios: Sequence[Scenario],
+    contexts: Sequence[Any],
     works: Sequence[Work],
     done: Done,
     address: str | None = None,
     workers: int | None = None,
+    kind: AnyKind = COMPARED,
 ) -> None:
     """Compute every cell on the cluster at `address`, at most `workers` at once, and pass each to `done`.
 
@@ -70,7 +72,7 @@ def run_on_ray(
         if began:
             _connect(ray, _place(address), workers)
         try:
-            _run(ray, scenarios, works, done, workers)
+            _run(ray, contexts, works, done, workers, kind)
         finally:
             if began:
                 ray.shutdown()
@@ -142,41 +144,45 @@ def _check_connects(address: str) -> None:
         raise BerthError(f"no Ray cluster at {address}: {said[-1].strip()[:200] if said else 'Ray gave up'}")
 
 
-def _run(ray: Any, scenarios: Sequence[Scenario], works: Sequence[Work], done: Done, workers: int | None) -> None:
-    work_on = ray.remote(num_cpus=1, max_retries=0)(_cell)
+def _run(
+    ray: Any,
+    contexts: Sequence[Any],
+    works: Sequence[Work],
+    done: Done,
+    workers: int | None,
+    kind: AnyKind = COMPARED,
+) -> None:
     nodes = Nodes(ray)
-    _compile(ray, list(nodes.serving), scenarios, works)
-    stored = [ray.put(scenario) for scenario in scenarios]
+    _compile(ray, list(nodes.serving), contexts, works, kind)
+    compute = ray.remote(num_cpus=1, max_retries=0)(_cell)
+    stored, code = [ray.put(context) for context in contexts], code_hash()
     waiting = list(reversed(works))
     tries: Counter[Work] = Counter()
     running: dict[Any, tuple[Work, str]] = {}
     try:
         while waiting or running:
             nodes.look()
-            for reference, (work, node) in list(running.items()):
-                if node not in nodes.serving:
-                    del running[reference]  # ignore any late result
-                    waiting.append(work)
-                    ray.cancel(reference, force=True)
+            for reference in [reference for reference, (_, node) in running.items() if node not in nodes.serving]:
+                waiting.append(running.pop(reference)[0])  # a late result is ignored
+                ray.cancel(reference, force=True)
             while waiting and (workers is None or len(running) < workers):
-                busy = Counter(node for _, node in running.values())
-                free = _freest(nodes.serving, busy, len(waiting))
+                free = _freest(nodes.serving, Counter(node for _, node in running.values()), len(waiting))
                 if free is None:
                     break
                 work = waiting.pop()
-                task = work_on.options(scheduling_strategy=on_node(free))
-                running[task.remote(stored[work.place], work.cell, code_hash())] = work, free
+                task = compute.options(scheduling_strategy=on_node(free))
+                running[task.remote(stored[work.place], work.cell, kind, code)] = work, free
             if not running:
                 time.sleep(LOOK)
                 continue
             for reference in ray.wait(list(running), timeout=LOOK)[0]:
                 work, _ = running.pop(reference)
                 tries[work] += 1
-                result = _result(ray, reference)
-                if result is None and tries[work] < TRIES:
+                result = _result(ray, reference, last=tries[work] == TRIES)
+                if result is None:
                     waiting.append(work)
                 else:
-                    done(work, result or Failure(f"{DIED.error}, {TRIES} times"))
+                    done(work, result)
     except BaseException:
         for reference in running:
             ray.cancel(reference, force=True)
@@ -196,37 +202,41 @@ def _freest(serving: Mapping[str, int], busy: Mapping[str, int], waiting: int) -
     return min(with_room, key=lambda node: busy.get(node, 0) / serving[node], default=None)
 
 
-def _result(ray: Any, reference: Any) -> CellResult | Failure | None:
-    """Result of a cell; None if its process or node was lost."""
-    lost = (
-        ray.exceptions.WorkerCrashedError,
-        ray.exceptions.NodeDiedError,
-        ray.exceptions.TaskUnschedulableError,
-        ray.exceptions.ObjectLostError,
-    )
+def _result(ray: Any, reference: Any, last: bool) -> Any:
+    """Result of a cell; None if its process or node was lost, and this is not the last attempt."""
+    errors = ray.exceptions
     try:
-        found: CellResult | Failure = ray.get(reference)
-        return found
-    except lost:
-        return None
-    except ray.exceptions.RayError as error:
+        return ray.get(reference)
+    except (
+        errors.WorkerCrashedError,
+        errors.NodeDiedError,
+        errors.TaskUnschedulableError,
+        errors.ObjectLostError,
+    ):
+        return Failure(f"{DIED.error}, {TRIES} times") if last else None
+    except errors.RayError as error:
         return Failure(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
 
 
-def _compile(ray: Any, nodes: Sequence[str], scenarios: Sequence[Scenario], works: Sequence[Work]) -> None:
+def _compile(ray: Any, nodes: Sequence[str], contexts: Sequence[Any], works: Sequence[Work], kind: AnyKind) -> None:
     """Compile the cells' kernels on every machine; the cells report any error or timeout."""
-    compiled = ray.remote(num_cpus=1, max_retries=0)(warm_up)
+    compiled = ray.remote(num_cpus=1, max_retries=0)(_warm_up)
     machines = {node["NodeManagerHostname"]: node["NodeID"] for node in ray.nodes() if node["NodeID"] in nodes}
-    tasks = []
-    for node in machines.values():
-        here = compiled.options(scheduling_strategy=on_node(node))
-        tasks += [here.remote(*_needed(scenarios, group)) for group in warm_groups(scenarios, works)]
+    groups = [_needed(contexts, kind.alike(group)) for group in kind.groups(contexts, works)]
+    tasks = [
+        compiled.options(scheduling_strategy=on_node(node)).remote(kind, *group)
+        for node in machines.values()
+        for group in groups
+    ]
     if tasks:
         ray.wait(tasks, num_returns=len(tasks), timeout=COMPILE)
 
 
-def _needed(scenarios: Sequence[Scenario], group: Sequence[Work]) -> tuple[list[Scenario], list[Work]]:
-    """One cell of each kind of a group, with only the scenarios that they need."""
-    first = {(work.cell.name, work.cell.information): work for work in group}
-    needed = sorted({work.place for work in first.values()})
-    return [scenarios[place] for place in needed], [Work(needed.index(w.place), w.cell) for w in first.values()]
+def _warm_up(kind: AnyKind, contexts: Sequence[Any], works: Sequence[Work]) -> None:
+    kind.warm_up(contexts, works)
+
+
+def _needed(contexts: Sequence[Any], works: Sequence[Work]) -> tuple[list[Any], list[Work]]:
+    """These cells with only the contexts that they need."""
+    needed = sorted({work.place for work in works})
+    return [contexts[place] for place in needed], [Work(needed.index(work.place), work.cell) for work in works]

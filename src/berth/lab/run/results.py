@@ -18,7 +18,7 @@ from berth.about import VERSION
 from berth.families import FAMILIES
 from berth.families.lab import LabFamily
 from berth.lab.run.cells import HIDDEN, Cell, CellResult
-from berth.lab.run.processes import Failure
+from berth.lab.run.runner import Failure
 from berth.model import Floats
 from berth.regret import cumulative_regret, growth_exponent, log_fit
 from berth.statistics import Estimate, estimate, paired

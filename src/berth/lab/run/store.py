@@ -2,7 +2,7 @@
 
 ```
 DIR/manifest.json    what was run, with what, when; also marks a result directory
-DIR/cells/KEY.parquet  one finished cell each, one row
+DIR/cells/KEY.*      one finished cell each, as its kind writes it
 DIR/summary.parquet  one row per information setting and policy
 DIR/slots.parquet    one row per information setting, policy, seed and slot
 DIR/plots/*.png|svg  DIR/report.html
@@ -28,11 +28,8 @@ from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-import numpy as np
-
 from berth.about import HOME, VERSION
 from berth.errors import BerthError, InvalidInput
-from berth.lab.run.cells import Cell, CellResult
 
 if TYPE_CHECKING:
     import polars as pl
@@ -168,42 +165,6 @@ class ResultDirectory:
         whole = io.BytesIO()
         table.write_parquet(whole)
         return self.write(name, lambda path: path.write_bytes(whole.getvalue()))
-
-    def save(self, key: str, cell: Cell, record: CellResult) -> None:
-        """Save a finished cell."""
-        import polars as pl  # here, because the import is slow
-
-        row: Mapping[str, Any] = {
-            "key": [key],
-            "name": [cell.name],
-            "seed": [cell.seed],
-            "information": pl.Series([cell.information], dtype=pl.String),
-            "bound": [record.bound],
-            "share": [None] if record.share is None else [record.share.ravel()],
-            "share_ports": [0 if record.share is None else len(record.share)],
-            **{f"slot_{name}": [values] for name, values in record.series.items()},
-        }
-        self.write_table(f"cells/{key}.parquet", pl.DataFrame(row))
-
-    def load(self, key: str, slots: int) -> CellResult | None:
-        """Load a finished cell; None if it is absent, damaged or something else."""
-        import polars as pl
-
-        path = self.path / "cells" / f"{key}.parquet"
-        if not path.is_file():
-            return None
-        try:
-            row = pl.read_parquet(path).row(0, named=True)
-            series = {
-                name.removeprefix("slot_"): np.array(values, dtype=np.float64)
-                for name, values in row.items()
-                if name.startswith("slot_")
-            }
-            share = np.array(row["share"]).reshape(row["share_ports"], -1) if row["share_ports"] else None
-            whole = row["key"] == key and "reward" in series and all(len(v) == slots for v in series.values())
-            return CellResult(series, share, float(row["bound"])) if whole else None
-        except Exception:  # any error of a damaged file means that the cell is absent
-            return None
 
 
 def command_line(

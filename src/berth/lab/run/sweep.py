@@ -23,9 +23,10 @@ from pydantic import Field, PrivateAttr
 from berth.errors import InvalidInput, UnknownName, did_you_mean
 from berth.files.wording import Mistake, Part, checked, first_of, said
 from berth.files.yaml_tree import Key, Tree, read_file
-from berth.lab.run.plans import Outcome, Progress, RunPlan, part_of, plan_comparison, run_plans, worker_count
+from berth.lab.run.plans import Outcome, RunPlan, part_of, plan_comparison, run_plans
 from berth.lab.run.processes import leave_if_imported_by_worker, run_cells
 from berth.lab.run.results import Comparison, Row
+from berth.lab.run.runner import Progress, Runner, worker_count
 from berth.lab.run.store import ResultDirectory, now, opened, versions
 from berth.random import stream
 from berth.scenario.layering import find_file
@@ -421,7 +422,7 @@ def _within(key: str, outer: str) -> bool:
     return key == outer or key.startswith((f"{outer}.", f"{outer}["))
 
 
-def _runner(on: str, workers: int | None, address: str | None) -> Any:
+def _runner(on: str, workers: int | None, address: str | None) -> Runner:
     if on == "local":
         if address is not None:
             raise InvalidInput("no address, or --on ray", value=address, key="address")
