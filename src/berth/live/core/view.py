@@ -17,6 +17,7 @@ from berth.files.quantities import MILLI
 from berth.live.core.events import Start
 from berth.live.core.jobs import Job, Place
 from berth.live.core.kernels import FEW, Fit, Gangs, Placed, berth_in_order
+from berth.live.core.kernels.checks import keeps_rules
 from berth.live.core.records import JobRecord
 from berth.live.core.shapes import part
 from berth.live.core.speeds import Learned
@@ -30,6 +31,7 @@ __all__ = [
     "Placing",
     "View",
     "fit_by",
+    "listed_violations",
     "placed",
     "placed_in_order",
     "rest_in_order",
@@ -332,8 +334,10 @@ def spread_out(view: View, placing: Placing) -> Placing:
     server anyway.
     """
     jobs, roles, servers = len(view.records), len(view.gangs.each), len(view.servers)
+    if (view.gangs.each == view.gangs.most).all():
+        return placing
     inside = (placing.job >= 0) & (placing.job < jobs) & (placing.role >= 0) & (placing.role < roles)
-    if (view.gangs.each == view.gangs.most).all() or not (inside & (placing.server >= 0)).all():
+    if not (inside & (placing.server >= 0)).all():
         return placing
     if (placing.server >= servers).any() or not (crowded := _crowded(view, placing)).any():
         return placing
@@ -347,6 +351,16 @@ def spread_out(view: View, placing: Placing) -> Placing:
 
 def violations(view: View, placing: Placing) -> list[Violation]:
     """All constraints that a placing breaks: whole gangs, usable servers, capacities."""
+    rows = placing.job, placing.role, placing.server, placing.count
+    if all(row.dtype == np.int64 and row.shape == rows[0].shape for row in rows) and rows[0].ndim == 1:
+        reach, free = np.ascontiguousarray(view.reach), np.ascontiguousarray(view.free)
+        if keeps_rules(*map(np.ascontiguousarray, rows), view.gangs, reach, free):
+            return []
+    return listed_violations(view, placing)
+
+
+def listed_violations(view: View, placing: Placing) -> list[Violation]:
+    """The same, rule by rule."""
     jobs, roles, servers = len(view.records), len(view.gangs.minimum), len(view.servers)
     wrong = (placing.job < 0) | (placing.job >= jobs) | (placing.role < 0) | (placing.role >= roles)
     wrong |= (placing.server < 0) | (placing.server >= servers) | (placing.count < 1)
