@@ -42,6 +42,9 @@ def cases(draw: st.DrawFn) -> Case:
         reach = sorted(draw(st.sets(st.integers(0, servers - 1))))
         work, of = draw(st.sampled_from([1.0, 7.0])), draw(st.sampled_from(types))
         gangs.append(twin.Gang(reach, roles, work, *of, shape, mixes))
+    for _ in range(draw(st.integers(0, 4)) if gangs else 0):  # of the same shape, perhaps of another type
+        again, of = draw(st.sampled_from(gangs)), draw(st.sampled_from(types))
+        gangs.append(twin.Gang(again.reach, again.roles, draw(st.sampled_from([1.0, 7.0])), *of, again.shape, mixes))
     return free, gangs, releases
 
 
@@ -73,7 +76,7 @@ def arrays(case: Case) -> tuple[Any, ...]:
     given_ = Releases(time, server, amount, np.array([len(releases)], dtype=whole))
     work = np.array([gang.work for gang in gangs])
     return (
-        Gangs(start, set_of, np.arange(len(gangs)), demand, *numbers),
+        Gangs(start, set_of, np.array([gang.shape for gang in gangs], dtype=whole), demand, *numbers),
         kind,
         work,
         reach,
@@ -103,8 +106,7 @@ def test_completion_is_its_plain_twin(case: Case, counted: int) -> None:
         for j, m, r, c in zip(*(column[:size] for column in placed[:4]), strict=True)
     ]
     mine, noted = [list(row) for row in free], list(releases)
-    renumbered = [twin.Gang(**{**vars(gang), "shape": i}) for i, gang in enumerate(gangs)]
-    expected = twin.complete_in_order(renumbered, mine, [1.0] * len(free[0]), noted, 1.05, counted)
+    expected = twin.complete_in_order(gangs, mine, [1.0] * len(free[0]), noted, 1.05, counted)
     assert found == expected
     assert left.tolist() == mine
     assert int(coming.size[0]) == len(noted)

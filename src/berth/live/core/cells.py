@@ -55,6 +55,8 @@ class Cells:
         self._types: dict[str, int] = {}
         self._places: dict[str, int] = {}
         self._reference: dict[str, float] = {}
+        self.met = 0
+        """How often references of types were set or forgotten."""
         self._total = self._fitted = 0
         """Runs in all, and when effects were estimated."""
         self._noise = NOISE**2
@@ -104,8 +106,11 @@ class Cells:
 
     def _noise_of(self, seen: Floats) -> float:
         """The variance of one run: of these cells' own (n, 3), and of all as far as they are few."""
-        squares = sum(seen[seen[:, 0] > 1.0, 2].tolist())
-        spare = sum(np.maximum(seen[:, 0] - 1.0, 0.0).tolist())
+        squares = spare = 0.0
+        for weight, _, square in seen.tolist():
+            if weight > 1.0:
+                squares += square
+                spare += weight - 1.0
         return float((NOISE_RUNS * self._noise + squares) / (NOISE_RUNS + spare))
 
     def work(self, job: Job) -> float:

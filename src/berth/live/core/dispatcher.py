@@ -198,6 +198,8 @@ class Dispatcher:
     def decide(self, time: float) -> Decided | None:
         """Decide what to start now; None if nothing changes. The decision takes effect when it is handled."""
         self.state.learned.settle()
+        if not self.state.table.waiting and not self.state.reserved:
+            return None
         before = dict(self.state.reserved)
         view = view_within_limits(self.state, time)
         waiting, room = len(view.records), Headroom(self.state)

@@ -69,6 +69,7 @@ class Effects:
 
     def __init__(self, groups: Groups, value: Floats, runs: Floats) -> None:
         self.groups, self._value, self._runs = groups, value, runs
+        self._first: list[int] = groups.first.tolist()
 
     @classmethod
     def of(cls, effects: Mapping[Group, tuple[float, float]]) -> Effects:
@@ -83,8 +84,11 @@ class Effects:
 
     def get(self, key: Group) -> tuple[float, float]:
         """The effect of a group, and the number of runs behind it."""
-        row = self.groups.row(key)
-        return NOTHING if row < 0 else (float(self._value[row]), float(self._runs[row]))
+        number = self.groups.number.get(key)
+        if number is None:
+            return NOTHING
+        row = self._first[key[0]] + number
+        return float(self._value[row]), float(self._runs[row])
 
     def at(self, rows: Ints) -> Floats:
         """The effects of groups, by their rows, and 0 for rows below 0."""

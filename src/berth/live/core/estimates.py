@@ -71,6 +71,7 @@ class Estimates(Cells):
         self.version += 1
         self._known: dict[str, Floats] = {}
         self._tiers: dict[str, tuple[Ints, Floats]] = {}
+        self._tiered: tuple[tuple[str, ...], tuple[Ints, Floats, Floats]] | None = None
         self._apart: dict[str, float] = {}
         self._outlooks: dict[str, tuple[Floats, Floats]] = {}
         self._whole: dict[str, tuple[Floats, Floats, Floats]] = {}
@@ -99,7 +100,9 @@ class Estimates(Cells):
         """The same of all servers that runs were seen of."""
         key = groups, self._total, len(self._servers)
         if self._share[0] != key:
-            self._share = key, np.array([self._fresh(server) for server in groups.servers], dtype=np.float64)
+            last, total, each = self._last, self._total, IDLE * max(len(self._servers), 1)
+            shares = [0.5 ** ((total - last.get(server, total)) / each) for server in groups.servers]
+            self._share = key, np.array(shares, dtype=np.float64)
         return self._share[1]
 
     def _put(self, cell: Cell, seen: Sequence[float], count: Sequence[int]) -> None:
@@ -254,6 +257,18 @@ class Estimates(Cells):
             known = tier, np.add.reduceat(falling, first) / np.diff([*first, len(order)])
             self._tiers[type_] = known
         return known
+
+    def tiers_of(self, types: Sequence[str]) -> tuple[Ints, Floats, Floats]:
+        """Of several types the tier of each server (T, R), the speed of each tier (T, L), 0 where there is none, and
+        that of gangs on several servers (T,); kept for the last types that were asked for, until estimates change."""
+        if self._tiered is None or self._tiered[0] != tuple(types):
+            tiers = [self.tiers(type_) for type_ in types]
+            pace = np.zeros((len(types), max((len(one) for _, one in tiers), default=1)))
+            for row, (_, one) in enumerate(tiers):
+                pace[row, : len(one)] = one
+            tier = np.array([one for one, _ in tiers], dtype=np.int64).reshape(len(types), len(self._servers))
+            self._tiered = tuple(types), (tier, pace, np.array([self.apart(type_) for type_ in types]))
+        return self._tiered[1]
 
     def slowest(self, type_: str, servers: Sequence[str]) -> float:
         """The expected speed of a job of a type on these servers together."""

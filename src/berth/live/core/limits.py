@@ -146,9 +146,9 @@ def _held(room: Headroom, state: State, rows: Ints, late: Ints) -> _Held:
 
 def held_back(state: State, rows: Ints, time: float) -> Mask:
     """Which of the jobs in these rows of `state.table` no decision may start now because of a limit."""
-    room = Headroom(state)
-    if not room:
+    if not limits_of(state):
         return np.zeros(len(rows), dtype=bool)
+    room = Headroom(state)
     found = _held(room, state, rows, state.table.late_of(rows, time, state.queues.patience))
     return found.over | found.beside
 

@@ -87,7 +87,7 @@ def make_view(state: State, time: float) -> View:
     shapes = state.table.shapes
     gangs = shapes.gangs(state.table.shape(rows))
     reach = shapes.reach(state)
-    names, resources = tuple(state.servers), tuple(state.resources)
+    names, resources = state.known("names", lambda: tuple(state.servers)), tuple(state.resources)
     shown = time, records, rows, level, names, resources
     return View(*shown, state.capacity, free, usable, gangs, reach & usable, state)
 
@@ -95,10 +95,12 @@ def make_view(state: State, time: float) -> View:
 def _fit(state: State, rows: Ints) -> Mask:
     """Which of the waiting jobs in these rows fit on an empty cluster; computed once a shape."""
     shapes, numbers = state.table.shapes, state.table.shape(rows)
-    unknown = np.unique(numbers[shapes.fits(numbers) < 0])
-    if len(unknown):
+    fits = shapes.fits(numbers)
+    if (fits < 0).any():
+        unknown = np.unique(numbers[fits < 0])
         shapes.write_fits(unknown, _shapes_fit(state, unknown))
-    return shapes.fits(numbers) > 0
+        fits = shapes.fits(numbers)
+    return fits > 0
 
 
 def _shapes_fit(state: State, numbers: Ints) -> Mask:

@@ -150,13 +150,10 @@ class Shapes:
         """What jobs of these shapes take with all of their tasks (n, K)."""
         return self._total[shapes]
 
-    def first(self, shapes: Ints) -> Ints:
-        """The rows of the first roles of these shapes (n,)."""
-        return self._first[shapes]
-
-    def demand(self, roles: Ints) -> Ints:
-        """What a task takes of its server, of roles by their rows (m, K)."""
-        return self._demand[roles]
+    @property
+    def roles(self) -> tuple[Ints, Ints]:
+        """The row of the first role of each shape, and what a task of each role takes of its server (m, K)."""
+        return self._first, self._demand
 
     def gangs(self, shapes: Ints) -> Gangs:
         """Jobs of these shapes."""

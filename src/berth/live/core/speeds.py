@@ -72,6 +72,7 @@ class Learned(Estimates):
         places = list(dict.fromkeys(servers))
         if job.work is None and job.type not in self._reference:
             self._reference[job.type] = seconds * self.slowest(job.type, places)
+            self.met += 1
         speed = self.work(job) / seconds
         self._count(job.type, places, speed, 0)
         return speed
@@ -137,6 +138,7 @@ class Learned(Estimates):
         self._latest = {type_: run for type_, run in self._latest.items() if type_ not in gone}
         self._forget({cell for cell in self._row if cell[0] in gone})
         self._reference = {type_: work for type_, work in self._reference.items() if type_ not in gone}
+        self.met += 1
         return True
 
     def _credited(self, type_: str, places: Sequence[str]) -> dict[str, float]:

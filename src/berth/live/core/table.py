@@ -8,13 +8,16 @@ Axes: n jobs, p places, R servers, K resources.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from berth.live.core.kernels.holding import Held, held_by
 from berth.live.core.kernels.waiting import First, Standings, Waiting, first_waiting
 from berth.live.core.records import JobRecord
 from berth.live.core.shapes import Shapes, longer, own_copy, ragged
@@ -75,12 +78,12 @@ class Running:
     count: Ints
     amount: Ints
 
-    @property
+    @cached_property
     def places(self) -> Ints:
         """How many places each job has (n,)."""
         return np.diff(self.start)
 
-    @property
+    @cached_property
     def job(self) -> Ints:
         """The number of the job of each place (p,)."""
         return np.repeat(np.arange(len(self.rows)), self.places)
@@ -94,8 +97,8 @@ class Running:
 
 NUMBERED = "queue", "team", "user", "type"
 """The fields of jobs whose values are numbered."""
-WHOLE = *NUMBERED, "shape", "number", "priority", "first", "places"
-"""Columns of whole numbers; places are rows from `first` on."""
+WHOLE = *NUMBERED, "shape", "number", "priority", "first", "places", "term"
+"""Columns of whole numbers; places are rows from `first` on; `term` counts the times that places were taken."""
 REAL = "submitted", "began", "work", "estimate", "limit", "ran", "done"
 """Columns of numbers: 0 where there is no work or estimate, infinity where there is no limit."""
 SHORTEST = 1e-9
@@ -116,6 +119,7 @@ class JobTable:
     _priority: Ints
     _first: Ints
     _places: Ints
+    _term: Ints
     _submitted: Floats
     _began: Floats
     _work: Floats
@@ -135,10 +139,13 @@ class JobTable:
         for name in REAL:
             setattr(self, f"_{name}", np.zeros(0))
         self._waits, self._started, self._limited, self._told = (np.zeros(0, dtype=bool) for _ in range(4))
-        self._waiting = 0
+        self._waiting = self._limits = 0
+        """How many jobs wait, and how many run up to a time limit."""
         self._server, self._role, self._count = (np.zeros(0, dtype=np.int64) for _ in range(3))
-        self._size = self._held = 0
-        """Rows of places, and how many of them are held."""
+        self._size = self._held = self._terms = 0
+        """Rows of places, how many of them are held, and how often places were taken."""
+        self._holding = np.zeros(0, dtype=np.int64)
+        """Rows of jobs that hold places, in the order of submission."""
         self._running: Running | None = None
         """Cleared whenever a job, a place, or the resources of servers change."""
 
@@ -162,10 +169,16 @@ class JobTable:
         self._started[row] = record.started is not None
         self._told[row] = record.phase in ("starting", "ending")
         # the engine itself ends jobs that were submitted to it directly
-        self._limited[row] = record.phase == "running" and self._started[row] and not record.job.origin
+        limited = record.job.limit is not None and record.phase == "running" and not record.job.origin
+        self._limit_row(row, limited and record.started is not None)
         self._began[row] = record.since if record.started is None else record.started
         self._ran[row], self._done[row] = record.ran, record.done
         self._running = None
+
+    def _limit_row(self, row: int, limited: bool) -> None:
+        """Note whether the job in a row runs up to a time limit."""
+        self._limits += int(limited) - int(self._limited[row])
+        self._limited[row] = limited
 
     def _new(self, record: JobRecord) -> int:
         job = record.job
@@ -189,7 +202,8 @@ class JobTable:
         if row is not None:
             self._give_back(row)
             self._waiting -= int(self._waits[row])
-            self._records[row], self._waits[row], self._limited[row], self._told[row] = None, False, False, False
+            self._limit_row(row, False)
+            self._records[row], self._waits[row], self._told[row] = None, False, False
             self._free.append(row)
             self.shapes.release(int(self._shape[row]))
             for field, names in self.names.items():
@@ -204,19 +218,27 @@ class JobTable:
         self._server[self._size : end] = servers
         self._role[self._size : end] = [role[place.role] for place in record.places]
         self._count[self._size : end] = [place.count for place in record.places]
-        self._first[row], self._places[row] = self._size, len(servers)
+        self._terms += 1
+        self._first[row], self._places[row], self._term[row] = self._size, len(servers), self._terms
         self._size, self._held, self._running = end, self._held + len(servers), None
+        at = np.searchsorted(self._number[self._holding], self._number[row])
+        self._holding = np.concatenate([self._holding[:at], [row], self._holding[at:]])
 
     def release(self, job: str) -> None:
         """Remove the places of a job."""
         self._give_back(self._row[job])
 
     def _give_back(self, row: int) -> None:
+        if not self._places[row]:
+            return
         self._held -= int(self._places[row])
         self._places[row], self._running = 0, None
+        at = np.searchsorted(self._number[self._holding], self._number[row])
+        self._holding = np.concatenate([self._holding[:at], self._holding[at + 1 :]])
         if self._size > SPARE + 3 * self._held:
-            rows = np.flatnonzero(self._places)
-            self._first[rows], place = self._where(rows)
+            rows = self._holding
+            start, place = ragged(self._first[rows], self._places[rows])
+            self._first[rows] = start[:-1]
             for name in ("_server", "_role", "_count"):
                 setattr(self, name, getattr(self, name)[place])
             self._size = len(place)
@@ -296,23 +318,24 @@ class JobTable:
     def running(self) -> Running:
         """The jobs that hold places."""
         if self._running is None:
-            rows = self.earliest_first(np.flatnonzero(self._places))
-            first, place = self._where(rows)
-            start = np.append(first, len(place))
-            role = self._role[place] + np.repeat(self.shapes.first(self._shape[rows]), self._places[rows])
-            amount = self._count[place][:, None] * self.shapes.demand(role)
-            at = start, self._server[place], self._count[place], amount
-            self._running = Running(rows, self._began[rows], self._started[rows], *at)
+            rows, shapes = self._holding, self.shapes
+            places = self._first, self._places, self._shape, self._server, self._role, self._count
+            found = held_by(rows, Held(*places, *shapes.roles))
+            self._running = Running(rows, self._began[rows], self._started[rows], *found)
         return self._running
 
     @property
     def next_limit(self) -> float:
         """When the next running job reaches its time limit; infinity if none has one."""
+        if not self._limits:
+            return math.inf
         rows = np.flatnonzero(self._limited)
         return float(self._limit_at(rows).min(initial=np.inf))
 
     def over_limit(self, time: float) -> tuple[JobRecord, ...]:
         """The running jobs that have reached their time limits, in the order of submission."""
+        if not self._limits:
+            return ()
         rows = np.flatnonzero(self._limited)
         return self.records(self.earliest_first(rows[self._limit_at(rows) <= time]))
 
@@ -325,11 +348,6 @@ class JobTable:
     def told(self) -> tuple[JobRecord, ...]:
         """The jobs that the engine was told to start or to end and that it has not, in the order of submission."""
         return self.records(self.earliest_first(np.flatnonzero(self._told)))
-
-    def _where(self, rows: Ints) -> tuple[Ints, Ints]:
-        """Where the places of jobs begin if they are one after another (n,), and the rows of places."""
-        start, place = ragged(self._first[rows], self._places[rows])
-        return start[:-1], place
 
     # ------------------------------------------------------------------ what they are
 
@@ -364,6 +382,10 @@ class JobTable:
     def number(self, rows: Ints) -> Ints:
         """The numbers of submission in these rows."""
         return self._number[rows]
+
+    def terms(self, rows: Ints) -> Ints:
+        """Numbers (n,) that change when other places are held in these rows."""
+        return self._term[rows]
 
     def submitted(self, rows: Ints) -> Floats:
         """When the jobs in these rows were submitted."""

@@ -18,6 +18,7 @@ from berth.live.core.decisions import may_be_interrupted
 from berth.live.core.events import Interrupt, Start
 from berth.live.core.jobs import Job, Place
 from berth.live.core.kernels import FEW, Fit, Gangs, Placed, berth_in_order
+from berth.live.core.kernels.checks import keeps_rules
 from berth.live.core.records import JobRecord
 from berth.live.core.shapes import part
 from berth.live.core.speeds import Learned
@@ -32,6 +33,7 @@ __all__ = [
     "Placing",
     "View",
     "fit_by",
+    "listed_violations",
     "placed",
     "placed_in_order",
     "rest_in_order",
@@ -352,8 +354,10 @@ def spread_out(view: View, placing: Placing) -> Placing:
     server anyway.
     """
     jobs, roles, servers = len(view.records), len(view.gangs.each), len(view.servers)
+    if (view.gangs.each == view.gangs.most).all():
+        return placing
     inside = (placing.job >= 0) & (placing.job < jobs) & (placing.role >= 0) & (placing.role < roles)
-    if (view.gangs.each == view.gangs.most).all() or not (inside & (placing.server >= 0)).all():
+    if not (inside & (placing.server >= 0)).all():
         return placing
     if (placing.server >= servers).any() or not (crowded := _crowded(view, placing)).any():
         return placing
@@ -367,8 +371,18 @@ def spread_out(view: View, placing: Placing) -> Placing:
 
 def violations(view: View, placing: Placing) -> list[Violation]:
     """All constraints that a placing breaks: whole gangs, usable servers, capacities, which jobs may be interrupted."""
-    if (broken := _uninterruptible(view, placing)) or not len(placing.job):
+    if broken := _uninterruptible(view, placing):
         return broken
+    rows = placing.job, placing.role, placing.server, placing.count
+    if all(row.dtype == np.int64 and row.shape == rows[0].shape for row in rows) and rows[0].ndim == 1:
+        reach, free = np.ascontiguousarray(view.reach), np.ascontiguousarray(view.free)
+        if keeps_rules(*map(np.ascontiguousarray, rows), view.gangs, reach, free):
+            return []
+    return listed_violations(view, placing)
+
+
+def listed_violations(view: View, placing: Placing) -> list[Violation]:
+    """The same, rule by rule, without that of which jobs may be interrupted."""
     jobs, roles, servers = len(view.records), len(view.gangs.minimum), len(view.servers)
     wrong = (placing.job < 0) | (placing.job >= jobs) | (placing.role < 0) | (placing.role >= roles)
     wrong |= (placing.server < 0) | (placing.server >= servers) | (placing.count < 1)

@@ -19,7 +19,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from berth.live.core.attempts import Attempts
 from berth.live.core.kernels import Paces, Placed, Releases, ends_later
+from berth.live.core.kernels.holding import released
 from berth.live.core.overdue import overdue_runs
 from berth.live.core.runtimes import elapsed, remaining, run_times, works
 from berth.live.core.shapes import part
@@ -38,20 +40,15 @@ HALF = 0.5
 
 def paces_of(view: View, rows: Ints) -> tuple[Paces, Ints]:
     """The speed tiers of servers for the types of jobs, by their rows, and the number of each job's type (n,)."""
-    learned = view.learned
     types, kind = view.state.table.types(rows)
-    tiers = [learned.tiers(type_) for type_ in types]
-    pace = np.zeros((len(types), max((len(one) for _, one in tiers), default=1)))
-    for row, (_, one) in enumerate(tiers):
-        pace[row, : len(one)] = one
-    tier = np.array([one for one, _ in tiers], dtype=np.int64).reshape(len(types), len(view.servers))
-    return Paces(tier, pace, np.array([learned.apart(type_) for type_ in types])), kind
+    return Paces(*view.learned.tiers_of(types)), kind
 
 
 class Waits:
     """The expected releases of running jobs."""
 
     def __init__(self) -> None:
+        self._attempts = Attempts()
         self._releases: Releases | None = None
         self._spread: dict[str, float] = {}
         self._spread_of: tuple[Learned | None, int] = None, -1
@@ -65,9 +62,9 @@ class Waits:
         self._releases = None
         table, learned = view.state.table, view.state.learned
         running = table.running
-        seconds = run_times(table, running, learned)
+        seconds = self._attempts.look(table, learned, running)
         self._begun = learned, running, seconds
-        key, told = overdue_runs(table, learned, running, seconds, elapsed(running, view.time))
+        key, told = overdue_runs(table, learned, running, view.time, self._attempts)
         if told is None:
             return view
         if self._supposed is None or self._supposed[:3] != (learned, learned.version, key):
@@ -87,12 +84,10 @@ class Waits:
         known, running, seconds = self._begun
         if view.learned is not known:
             seconds = run_times(view.state.table, running, view.learned)
-        left = np.repeat(self._left(view, running, seconds), running.places)
-        size, order = len(left), np.argsort(left, kind="stable")
-        time, where = np.zeros(size + SPARE), np.zeros(size + SPARE, dtype=np.int64)
-        much = np.zeros((size + SPARE, len(view.state.resources)), dtype=np.int64)
-        time[:size], where[:size], much[:size] = left[order], running.server[order], running.amount[order]
-        return Releases(time, where, much, np.array([size], dtype=np.int64))
+        left = self._left(view, running, seconds)
+        order, places = np.argsort(left, kind="stable"), len(running.server)
+        columns = released(order, left, running.start, running.server, running.amount, SPARE)
+        return Releases(*columns, np.array([places], dtype=np.int64))
 
     def _left(self, view: View, running: Running, seconds: Floats) -> Floats:
         """The remaining seconds of jobs that are expected to run `seconds`: the median, given how long each has run."""

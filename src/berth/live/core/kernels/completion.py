@@ -21,15 +21,17 @@ from berth.live.core.kernels.berthing import (
     fill_up,
     holds,
     most_free,
-    rest,
     room,
     too_large,
 )
+from berth.live.core.kernels.rooms import Looks, Notes, best_now, fits, look, look_again, tasks_on, within
 
 __all__ = ["Paces", "Releases", "complete_in_order", "ends_later"]
 
 MISFITS = 256
 """The most jobs that found no room that later jobs are compared with."""
+SLOTS = 32
+"""The most kinds of gangs whose notes are kept."""
 
 
 class Paces(NamedTuple):
@@ -57,57 +59,6 @@ class Releases(NamedTuple):
     size: Any
 
 
-class Notes(NamedTuple):
-    """Room for notes on one gang: places for each role and tier (m, L), and the fullest server of each tier (L,)."""
-
-    rooms: Any
-    tight: Any
-    least: Any
-
-
-@inner
-def look(gangs: Gangs, allowed: Any, weight: Any, free: Any, job: int, tier: Any, notes: Notes) -> None:
-    """Note for how many tasks of each role each tier has room, and which servers have room for the whole gang."""
-    start = gangs.start[job]
-    for q in range(notes.tight.shape[0]):
-        notes.tight[q] = -1
-        for role in range(notes.rooms.shape[0]):
-            notes.rooms[role, q] = 0
-    for r in range(free.shape[0]):
-        if not allowed[r]:
-            continue
-        every = True
-        for role in range(start, gangs.start[job + 1]):
-            count = room(gangs.demand, free, role, r, gangs.each[role])
-            notes.rooms[role - start, tier[r]] += count
-            if count < gangs.minimum[role]:
-                every = False
-        if every and holds(gangs, free, job, r):
-            after = rest(weight, free, r)
-            if notes.tight[tier[r]] < 0 or after < notes.least[tier[r]]:
-                notes.tight[tier[r]] = r
-                notes.least[tier[r]] = after
-
-
-@inner
-def fits(gangs: Gangs, job: int, notes: Notes, level: int, mixes: bool) -> Any:
-    """Whether tiers up to this one, or without `mixes` this tier, have room for every role, each by itself."""
-    start = gangs.start[job]
-    for role in range(start, gangs.start[job + 1]):
-        lacking = gangs.minimum[role]
-        for q in range(0 if mixes else level, level + 1):
-            lacking -= notes.rooms[role - start, q]
-        if lacking > 0:
-            return False
-    return True
-
-
-@inner
-def within(tier: int, slowest: int, mixes: bool) -> Any:
-    """Whether a gang whose slowest tier is given may use servers of a tier."""
-    return tier <= slowest and (mixes or tier == slowest)
-
-
 @inner
 def soonest(
     gangs: Gangs,
@@ -133,27 +84,30 @@ def soonest(
     """
     claim[0] = -1
     start = gangs.start[job]
-    after = 0
-    while after < releases.size[0]:
-        first = after
+    quick = 0  # tiers to wait for
+    while quick < pace.shape[0] and pace[quick] > faster:
+        quick += 1
+    first = 0
+    while first < releases.size[0]:
         time = releases.time[first]
         if time + work / pace[0] >= best:
             break
+        after = first
         while after < releases.size[0] and releases.time[after] == time:
             r = releases.server[after]
-            if allowed[r] and pace[tier[r]] > faster:
+            q = tier[r]
+            if q < quick and allowed[r]:
                 for role in range(start, gangs.start[job + 1]):
-                    before = room(gangs.demand, left, role, r, gangs.each[role])
-                    notes.rooms[role - start, tier[r]] -= before
+                    notes.rooms[role - start, q] -= tasks_on(gangs.demand, left, role, r, gangs.each[role])
                 for k in range(left.shape[1]):
                     left[r, k] += releases.amount[after, k]
                 for role in range(start, gangs.start[job + 1]):
-                    notes.rooms[role - start, tier[r]] += room(gangs.demand, left, role, r, gangs.each[role])
+                    notes.rooms[role - start, q] += tasks_on(gangs.demand, left, role, r, gangs.each[role])
             after += 1
         for i in range(first, after):
             r = releases.server[i]
             q = tier[r]
-            if not allowed[r] or pace[q] <= faster:
+            if q >= quick or not allowed[r]:
                 continue
             end = time + work / pace[q]
             if end < best and holds(gangs, left, job, r):
@@ -161,15 +115,18 @@ def soonest(
                 claim[0] = after - 1
                 claim[1] = r
                 claim[2] = q
-            for level in range(q, pace.shape[0]):
+            if time + work / (pace[q] * apart) >= best or (mixes and not fits(gangs, job, notes, quick - 1, mixes)):
+                continue
+            for level in range(q, quick):
                 end = time + work / (pace[level] * apart)
-                if pace[level] <= faster or end >= best:
+                if end >= best:
                     break
                 if fits(gangs, job, notes, level, mixes):
                     best = end
                     claim[0] = after - 1
                     claim[1] = -1
                     claim[2] = level
+        first = after
     return best
 
 
@@ -179,13 +136,20 @@ def release(releases: Releases, time: float, server: int, gangs: Gangs, role: in
     size = releases.size[0]
     if size == releases.time.shape[0]:
         return
-    i = size
-    while i > 0 and releases.time[i - 1] > time:
-        releases.time[i] = releases.time[i - 1]
-        releases.server[i] = releases.server[i - 1]
+    i, after = 0, size
+    while i < after:
+        middle = (i + after) // 2
+        if releases.time[middle] > time:
+            after = middle
+        else:
+            i = middle + 1
+    for at in range(size, i, -1):
+        releases.time[at] = releases.time[at - 1]
+    for at in range(size, i, -1):
+        releases.server[at] = releases.server[at - 1]
+    for at in range(size, i, -1):
         for k in range(releases.amount.shape[1]):
-            releases.amount[i, k] = releases.amount[i - 1, k]
-        i -= 1
+            releases.amount[at, k] = releases.amount[at - 1, k]
     releases.time[i] = time
     releases.server[i] = server
     for k in range(releases.amount.shape[1]):
@@ -198,13 +162,15 @@ def keep(
     gangs: Gangs, allowed: Any, job: int, tier: Any, mixes: bool, end: float, left: Any, releases: Releases, claim: Any
 ) -> None:
     """Take what a gang waits for at its release, and give it back at its end. `left` is what is free then."""
-    time = releases.time[claim[0]]
+    time, first, last = releases.time[claim[0]], 0, left.shape[0]
+    if claim[1] >= 0:
+        first, last = claim[1], claim[1] + 1
     for role in range(gangs.start[job], gangs.start[job + 1]):
         wanted = gangs.minimum[role]
-        for r in range(left.shape[0]):
+        for r in range(first, last):
             if wanted == 0:
                 break
-            if not allowed[r] or not within(tier[r], claim[2], mixes) or (claim[1] >= 0 and r != claim[1]):
+            if not allowed[r] or not within(tier[r], claim[2], mixes):
                 continue
             count = min(room(gangs.demand, left, role, r, gangs.each[role]), wanted)
             if count > 0:
@@ -225,26 +191,6 @@ def free_at(allowed: Any, free: Any, releases: Releases, last: int, left: Any) -
         if allowed[releases.server[i]]:
             for k in range(left.shape[1]):
                 left[releases.server[i], k] += releases.amount[i, k]
-
-
-@inner
-def best_now(
-    gangs: Gangs, job: int, work: float, pace: Any, apart: float, mixes: bool, notes: Notes, place: Any
-) -> Any:
-    """How long a gang runs where it would start now; `place` (2,) becomes its server or -1, and its slowest tier."""
-    best = np.inf
-    for q in range(pace.shape[0]):
-        if pace[q] <= 0.0 or work / pace[q] >= best:
-            break
-        if notes.tight[q] >= 0:
-            place[0] = notes.tight[q]
-            place[1] = q
-            return work / pace[q]
-        if work / (pace[q] * apart) < best and fits(gangs, job, notes, q, mixes):
-            best = work / (pace[q] * apart)
-            place[0] = -1
-            place[1] = q
-    return best
 
 
 class Misfits(NamedTuple):
@@ -315,6 +261,13 @@ def complete_in_order(
     notes = Notes(
         np.zeros((roles, tiers), dtype=np.int64), np.zeros(tiers, dtype=np.int64), np.zeros(tiers, dtype=np.float64)
     )
+    slots = min(jobs, SLOTS)
+    looks = Looks(
+        np.full(slots, -1),
+        np.zeros(slots, dtype=np.int64),
+        np.zeros((slots, roles, tiers), dtype=np.int64),
+        np.zeros((slots, tiers), dtype=np.int64),
+    )
     done = np.zeros(gangs.minimum.shape[0], dtype=np.bool_)
     left = np.zeros_like(free)
     mask = np.zeros(free.shape[0], dtype=np.bool_)
@@ -332,7 +285,8 @@ def complete_in_order(
             continue
         allowed = reach[gangs.reach[job]]
         tier, pace, apart = paces.tier[kind[job]], paces.pace[kind[job]], paces.apart[kind[job]]
-        look(gangs, allowed, fit.weight, free, job, tier, notes)
+        key = gangs.shape[job] * paces.tier.shape[0] + kind[job]
+        look_again(gangs, allowed, fit.weight, free, job, tier, notes, looks, key, placed.size[0])
         now = best_now(gangs, job, work[job], pace, apart, mixes, notes, where)
         if now == np.inf:
             placed.failed[gangs.shape[job]] = True
