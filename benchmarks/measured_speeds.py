@@ -17,7 +17,8 @@ import numpy as np
 import polars as pl
 from rich.console import Console
 
-from berth.cli.live.rehearse import played, table_of
+from berth.cli.live.rehearse import table_of
+from berth.lab.rehearsal import played
 from berth.lab.run.store import ResultDirectory, versions
 from berth.lab.show.canvas import COLOURS, finish, new_figure, to_png
 from berth.live.twin.measured import gavel_stream

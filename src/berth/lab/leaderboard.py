@@ -7,7 +7,7 @@ directory, and finished cells are reused: adding a policy to an existing board r
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,12 +24,11 @@ from berth.lab.run.results import Comparison, OracleRow, Row, Unsupported, spoke
 from berth.lab.run.runner import Progress
 from berth.lab.run.store import ResultDirectory
 from berth.lab.run.sweep import Point, Sweep, SweepFile, load_sweep, sweep
-from berth.lab.show.page import markdown_row, rendered
+from berth.lab.show.page import rendered
 from berth.lab.show.tables import as_table, fitted
-from berth.lab.show.words import MISSING, needs, number, percent, plus_minus
+from berth.lab.show.words import MISSING, needs, percent
 from berth.registry import PolicySpec, written
 from berth.scenario import load_scenario
-from berth.statistics import Estimate
 
 if TYPE_CHECKING:
     import polars as pl
@@ -230,8 +229,7 @@ def render_leaderboard(found: Leaderboard, command: str, machine: str) -> str:
         families={name: [one for one in found.standings if one.family.name == name] for name in families},
         broken=BROKEN,
         glance=_glance,
-        markdown=_markdown,
-        numbers=_numbers,
+        named=_named,
         reasons_of=_reasons,
         sentence=_sentence,
         spoken=spoken,
@@ -297,33 +295,3 @@ def _glance(standings: Sequence[Standing], information: str) -> tuple[list[str],
 
 def _reasons(standing: Standing, information: str) -> list[str]:
     return [needs(item) for item in standing.unsupported if item.information in (information, "oracle")]
-
-
-def _numbers(standing: Standing, rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    heads = ["policy", "reward a slot", "of the oracle" if standing.oracles else "of the best", "difference", "µs"]
-    cells = []
-    for row in rows:
-        same = row.policy == standing.baseline
-        cells.append(
-            [
-                _named(row.policy) + (f" {BROKEN}" if row.violations else ""),
-                _estimate(row.reward),
-                percent(standing.share(row)),
-                "baseline" if same else _estimate(row.difference),
-                number(row.decide_microseconds, 3),
-            ]
-        )
-    for oracle in standing.oracles:
-        words = standing.family.oracle_words[oracle.oracle]
-        cells.append([words.row, _estimate(oracle.reward), "", "", ""])
-    return heads, cells
-
-
-def _estimate(value: Estimate | None) -> str:
-    return " ".join(plus_minus(value)).strip()
-
-
-def _markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Markdown table; the first column is text, the others are numbers."""
-    marks = ["---", *("---:" for _ in heads[1:])]
-    return "\n".join(markdown_row(cells) for cells in (heads, marks, *rows))

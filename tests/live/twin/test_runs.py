@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from berth.errors import BerthError, InvalidInput
+from berth.lab.rehearsal import played
+from berth.lab.run.runner import Progress
+from berth.lab.run.store import opened
 from berth.live.core.events import ServerJoined, Submitted
 from berth.live.core.jobs import Job, Role
 from berth.live.core.speeds import Learned
 from berth.live.engines.simulated.cluster import Latency
 from berth.live.twin.knowledge import Pairs, PartDispatcher, Told, Unlearned, tell
 from berth.live.twin.measured import gavel_stream
-from berth.live.twin.rehearse import Rehearsal, rehearse, rows_of
+from berth.live.twin.rehearse import Rehearsal, rows_of
 from berth.live.twin.runs import Run, Runner, run
 from berth.live.twin.streams import ClassStream, Gang, class_servers, job_of
 from tests.live.core.builders import dispatcher
@@ -130,13 +134,17 @@ def test_without_mixing_a_gang_takes_servers_of_one_class() -> None:
         run(SMALL, Runner.parse("best-fit unmixed"), 1)
 
 
-def test_a_rehearsal_is_paired_resumes_and_knows_what_can_be_gained() -> None:
+def test_a_rehearsal_is_paired_resumes_and_knows_what_can_be_gained(tmp_path: Path) -> None:
     plan = Rehearsal(SMALL, (Runner("completion"),), (0, 1), Runner("slurm"), Runner("completion", mode="told"))
-    made: list[Run] = []
-    runs = rehearse(plan, done=made.append)
-    assert [(one.runner, one.seed) for one in runs] == [(str(r), s) for r in plan.all for s in (0, 1)]
-    again = rehearse(plan, kept={(one.runner, one.seed): one for one in made[1:]}, done=made.append)
-    assert len(made) == len(runs) + 1
+    told: list[Progress] = []
+    with opened(tmp_path, "rehearsal") as directory:
+        assert directory is not None
+        directory.create({})
+        runs = played(plan, {}, directory)
+        assert [(one.runner, one.seed) for one in runs] == [(str(r), s) for r in plan.all for s in (0, 1)]
+        next((tmp_path / "cells").iterdir()).unlink()
+        again = played(plan, {}, directory, workers=2, progress=told.append)
+    assert told[-1] == Progress(len(runs), len(runs), len(runs) - 1, 0, told[-1].note)
     assert np.array_equal(again[0].ended, runs[0].ended)
     frames = [Run.of(one.frame()) for one in runs]
     plain, berth, told = rows_of(plan, frames)

@@ -8,7 +8,7 @@ import pytest
 
 from berth.cli import main
 from berth.errors import BerthError, InvalidInput
-from berth.lab.run import cells
+from berth.lab import rehearsal
 from berth.live.core.jobs import Server
 from berth.live.twin.runs import Runner, run
 from berth.live.twin.settings import read_rehearsal
@@ -184,7 +184,7 @@ def test_runs_of_other_jobs_or_another_version_are_not_continued(
     assert new() == 0
     (tmp_path / "small.csv").write_text(SMALL.replace(",60,", ",61,"))
     assert new() == every
-    monkeypatch.setattr(cells, "code_hash", lambda *more, family=None: f"another version of {more}")
+    monkeypatch.setattr(rehearsal, "code_hash", lambda *more, family=None: f"another version of {more}")
     assert new() == every
 
 

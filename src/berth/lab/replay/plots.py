@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -16,7 +14,7 @@ from matplotlib.figure import Figure
 from berth.lab.replay.gantt import coverage, draw_gantt, draw_queue, time_unit
 from berth.lab.replay.results import Replay
 from berth.lab.run.store import ResultDirectory
-from berth.lab.show.canvas import STYLE, finish, line_looks, new_figure, to_png, to_svg
+from berth.lab.show.canvas import STYLE, finish, line_looks, new_figure, save_figure
 from berth.model import Floats
 
 __all__ = ["PLOTS", "draw_replay", "draw_utilisation", "save_replay_plots"]
@@ -116,11 +114,5 @@ def save_replay_plots(result: Replay, folder: ResultDirectory) -> dict[str, str]
     for name, draw in PLOTS.items():
         figure = draw(result)
         if figure is not None:
-            picture, drawn[name] = to_png(figure), to_svg(figure, f"replay-{name}")
-            folder.write(f"plots/{name}.png", partial(_put, picture))
-            folder.write_text(f"plots/{name}.svg", drawn[name])
+            drawn[name] = save_figure(figure, folder, name)
     return drawn
-
-
-def _put(picture: bytes, path: Path) -> None:
-    path.write_bytes(picture)

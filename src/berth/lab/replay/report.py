@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -113,7 +112,6 @@ def render_replay(result: Replay, plots: Mapping[str, str], manifest: Mapping[st
         "Cluster": f"{row.get('capacity') or 0:,.6g} {row.get('resource', '')}",
         "Offered load": number(row.get("offered_load"), 3),
         "Policies": f"{len(result.rows)}, baseline {result.baseline}",
-        "Version": f"berth {manifest.get('versions', {}).get('berth', '')}, {str(manifest.get('finished') or '')[:10]}",
     }
     sections = {"numbers": "Numbers", "differences": "Differences", "charts": "Charts"}
     columns = _columns(result)
@@ -121,7 +119,7 @@ def render_replay(result: Replay, plots: Mapping[str, str], manifest: Mapping[st
         "replay.html",
         f"Replay of {Path(files[0]).name}" if files else "Replay",
         facts,
-        {"Manifest": json.dumps(manifest, indent=2)},
+        manifest,
         {key: word for key, word in sections.items() if key != "differences" or result.differences},
         command=replay_command_line(result),
         result=result,

@@ -29,7 +29,7 @@ from berth.lab.run.processes import leave_if_imported_by_worker, run_cells
 from berth.lab.run.runner import CellRun, Failure, Progress, Work, worker_count
 from berth.lab.run.store import now, opened, versions
 from berth.lab.run.sweep import KIND, Point, SweepPlan, at_point, points_of, sweep_mistakes, swept_frame
-from berth.lab.show.sweeps import Measure, SweepLine, SweepTable, write_sweep_report
+from berth.lab.show.sweeps import Measure, SweepLine, SweepTable, value_text, write_sweep_report
 from berth.lab.show.tables import LINES, as_table
 from berth.lab.show.traces import spoken_time
 from berth.lab.show.words import number, percent
@@ -180,7 +180,6 @@ def replay_sweep(
         }
         if directory is not None:
             directory.create(facts)
-        cells = CellRun(REPLAYED, settings, directory, progress)
         numbers: dict[Work, dict[str, Any]] = {}
         failed: dict[str, str] = {}
         refused: dict[str, str] = {}
@@ -191,16 +190,13 @@ def replay_sweep(
             else:
                 numbers[work] = outcome
 
+        cells = CellRun(REPLAYED, settings, directory, progress, take)
         for place, (one, names) in enumerate(zip(settings, policies, strict=True)):
             for sample in range(len(samples_at(one))):
                 for name in names:
-                    work = Work(place, ReplayCell(name, sample))
-                    if (earlier := cells.reuse(work)) is None:
-                        cells.add(work)
-                    else:
-                        numbers[work] = earlier
+                    cells.want(Work(place, ReplayCell(name, sample)))
         # always in separate processes: a cell that kills its process must not end the sweep
-        cells.run(partial(run_cells, workers=worker_count(workers), apart=True), take)
+        cells.run(partial(run_cells, workers=worker_count(workers), apart=True))
         keys = tuple(dict.fromkeys(key for point in points for key in point.changes))
         rows: dict[int, list[dict[str, Any]]] = {}
         found: dict[int, list[Difference]] = {}
@@ -250,7 +246,7 @@ def print_replay_sweep(result: ReplaySweep, console: Console) -> None:
         ranked = sorted(result.rows.get(point.number, ()), key=lambda row: row.get("never_started", 0) > 0)
         for place, row in enumerate(ranked):
             bound = "≥ " if row.get("never_started") else ""
-            shown = (_shown(point.changes.get(key)) if place == 0 else "" for key in result.keys)
+            shown = (value_text(point.changes.get(key)) if place == 0 else "" for key in result.keys)
             if "mean_wait_seconds" not in row:
                 lines.append([*shown, row["policy"], "no job started"])
                 continue
@@ -281,9 +277,3 @@ def print_replay_sweep(result: ReplaySweep, console: Console) -> None:
 
 def _less_wait(one: Difference) -> bool:
     return one.measure == "mean_wait_seconds" and bool(one.significant)
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:g}"
-    return Path(value).name if isinstance(value, str) else str(value)

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from berth.lab.reproduce.experiments import Plot, Setting
 from berth.lab.reproduce.results import ExperimentResult, Reproduced
 from berth.lab.run.store import ResultDirectory
-from berth.lab.show.canvas import INK, STYLE, finish, line_looks, new_figure, to_png, to_svg
+from berth.lab.show.canvas import INK, STYLE, finish, line_looks, new_figure, save_figure
 from berth.registry import PolicySpec
 from berth.regret import band
 from berth.statistics import Estimate, estimate, paired
@@ -178,13 +178,8 @@ def save_plots(found: Reproduced, directory: ResultDirectory) -> dict[str, Seque
     drawn: dict[str, Sequence[str]] = {}
     looks = looks_of(found)
     for result in found.experiments:
-        texts = []
-        for number, figure in enumerate(draw(result, looks), 1):
-            stem = f"{result.experiment.name.replace('/', '-')}-{number}"
-            text, image = to_svg(figure, stem), to_png(figure)
-            white = text.replace("<defs>", '<rect width="100%" height="100%" fill="#ffffff"/>\n <defs>', 1)
-            directory.write_text(f"plots/{stem}.svg", white)
-            directory.write(f"plots/{stem}.png", lambda path, image=image: path.write_bytes(image))  # type: ignore[misc]
-            texts.append(text)
-        drawn[result.experiment.name] = texts
+        stem = result.experiment.name.replace("/", "-")
+        drawn[result.experiment.name] = [
+            save_figure(figure, directory, f"{stem}-{number}") for number, figure in enumerate(draw(result, looks), 1)
+        ]
     return drawn

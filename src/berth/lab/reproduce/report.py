@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -94,14 +93,13 @@ def render_reproduced(found: Reproduced, plots: Mapping[str, Sequence[str]], man
         "Experiments": str(len(found.experiments)),
         "Settings": "quick" if found.quick else "the papers'",
         "Seeds": f"{each} an experiment",
-        "Version": f"berth {found.facts['versions'].get('berth', '')}, {str(manifest.get('finished', ''))[:10]}",
     }
     looks, values = looks_of(found), _values(found)
     return page(
         "reproduced.html",
         "The papers, reproduced",
         facts,
-        {"Manifest": json.dumps(manifest, indent=2, ensure_ascii=False, default=str)},
+        manifest,
         {paper: paper for paper, _, _ in values["papers"]},
         command=str(found.facts["command"]),
         plots=plots,

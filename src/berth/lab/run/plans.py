@@ -153,7 +153,6 @@ def run_plans(
     that several plans share is computed once. `device` names a device and precision other than the CPU's.
     """
     outcomes: dict[int, Outcome] = {}
-    cells = CellRun(ComparedCells(device), [plan.scenario for plan in plans], directory, progress)
 
     def complete(place: int) -> None:
         if not outcomes[place].left:
@@ -167,6 +166,7 @@ def run_plans(
             outcome.records[work.cell] = result
         complete(work.place)
 
+    cells = CellRun(ComparedCells(device), [plan.scenario for plan in plans], directory, progress, take)
     for name in dict.fromkeys(name for plan in plans for name in plan.policies):
         check_unchanged(name)
     for place, plan in enumerate(plans):
@@ -185,7 +185,7 @@ def run_plans(
             if cell not in outcome.records:
                 cells.add(Work(place, cell))
         complete(place)  # at once: the finished cells of a long sweep would not fit into memory
-    cells.run(runner, take)
+    cells.run(runner)
 
 
 def concluded(plan: RunPlan, outcome: Outcome, facts: Mapping[str, Any], seconds: float, out: str | None) -> Comparison:

@@ -82,15 +82,14 @@ class CellKind(ABC, Generic[Context, CellType, Result]):
     def load(self, directory: ResultDirectory, key: str) -> Result:
         """Load a finished cell; raises if it is absent, damaged or something else."""
 
-    @abstractmethod
     def groups(self, contexts: Sequence[Context], works: Iterable[Work]) -> list[list[Work]]:
         """Cells by the kernels that they need, the longest to compile first."""
+        return [list(works)]
 
-    @abstractmethod
     def alike(self, group: Iterable[Work]) -> list[Work]:
         """Enough cells of a group to compile its kernels."""
+        return []
 
-    @abstractmethod
     def warm_up(self, contexts: Sequence[Context], works: Iterable[Work]) -> None:
         """Compile the kernels of these cells: other processes read them from Numba's cache."""
 
@@ -146,18 +145,30 @@ class Interrupted(KeyboardInterrupt):
 
 @dataclass
 class CellRun(Generic[Context, CellType, Result]):
-    """Cells of one kind on their way: `reuse` what the directory has, `add` the others, then `run` those."""
+    """Cells of one kind: take what the directory has, `run` the others.
+
+    `take` gets each cell with its result or `Failure`.
+    """
 
     kind: CellKind[Context, CellType, Result]
     contexts: Sequence[Context]
     directory: ResultDirectory | None
     progress: Callable[[Progress], None] | None
+    take: Done
     reused: int = 0
     done: int = 0
     slots: int = 0
     total: int = 0
     _wanted: dict[str, list[Work]] = field(default_factory=dict)
     _keys: dict[Work, str] = field(default_factory=dict)
+
+    def want(self, work: Work) -> None:
+        """Take the finished cell of the directory, or plan to compute it."""
+        result = self.reuse(work)
+        if result is None:
+            self.add(work)
+        else:
+            self.take(work, result)
 
     def reuse(self, work: Work) -> Result | None:
         """The finished cell of the directory, if it has one."""
@@ -177,8 +188,8 @@ class CellRun(Generic[Context, CellType, Result]):
         self.total += 1
         self._wanted.setdefault(self._key(work), []).append(work)
 
-    def run(self, runner: Runner, take: Done) -> None:
-        """Compute the cells that were added; save each at once, and pass it to `take`."""
+    def run(self, runner: Runner) -> None:
+        """Compute the cells that were added, and save each at once."""
 
         def done(work: Work, result: Result | Failure) -> None:
             key = self._key(work)
@@ -189,7 +200,7 @@ class CellRun(Generic[Context, CellType, Result]):
             for one in self._wanted.pop(key):
                 self.done += 1
                 self._tell(str(one.cell))
-                take(one, result)
+                self.take(one, result)
 
         missing = [same[0] for same in self._wanted.values()]
         self._tell("compiling" if missing else "all there")

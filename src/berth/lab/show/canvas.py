@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from berth.families import FAMILIES
+from berth.lab.run.store import ResultDirectory
 
 __all__ = [
     "COLOURS",
@@ -32,6 +33,8 @@ __all__ = [
     "line_looks",
     "margins",
     "new_figure",
+    "on_white",
+    "save_figure",
     "short_number",
     "to_png",
     "to_svg",
@@ -198,6 +201,19 @@ def to_svg(figure: Figure, salt: str) -> str:
     with mpl.rc_context({**STYLE, "svg.hashsalt": salt}):
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     return buffer.getvalue()
+
+
+def on_white(svg: str) -> str:
+    """An SVG with a white ground, as a file of its own."""
+    return svg.replace("<defs>", '<rect width="100%" height="100%" fill="#ffffff"/>\n <defs>', 1)
+
+
+def save_figure(figure: Figure, directory: ResultDirectory, stem: str) -> str:
+    """Write a figure to DIR/plots as PNG and SVG; the SVG text for a report, where its ground is clear."""
+    text, image = to_svg(figure, stem), to_png(figure)
+    directory.write_text(f"plots/{stem}.svg", on_white(text))
+    directory.write(f"plots/{stem}.png", lambda path: path.write_bytes(image))
+    return text
 
 
 def to_png(figure: Figure, dots: int = 120) -> bytes:

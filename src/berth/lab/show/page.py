@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from berth.about import HOME, VERSION
 from berth.lab.show.canvas import GRID, INK
-from berth.lab.show.words import MISSING, mean_of, number, percent, plus_minus
+from berth.lab.show.words import MISSING, in_words, mean_of, number, percent, plus_minus
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -42,6 +43,7 @@ def environment() -> Environment:
         script=Markup(script),
         inline_svg=lambda svg, prefix: Markup(inline_svg(svg, prefix)),
         marked=lambda text: Markup(marked(text)),
+        in_words=in_words,
         missing=MISSING,
         mean_of=mean_of,
         number=number,
@@ -62,17 +64,34 @@ def page(
     template: str,
     title: str,
     facts: Mapping[str, str],
-    files: Mapping[str, str],
+    manifest: Mapping[str, Any],
     sections: Mapping[str, str],
     *,
     command: str = "",
+    files: Mapping[str, str] | None = None,
     **values: Any,
 ) -> str:
-    """A whole report. Its head has `facts`, the `command`, and `files` (texts by name, folded away).
+    """A whole report. Its head has `facts`, the version, the `command`, and `files` (texts by name, folded away).
 
     `sections` holds the headings that the bar at the top links to, by their ids.
     """
-    return rendered(template, title=title, facts=facts, files=files, sections=sections, command=command, **values)
+    return rendered(
+        template,
+        title=title,
+        facts={**facts, "Version": _version(manifest)},
+        files={**(files or {}), "Manifest": json.dumps(manifest, indent=2, ensure_ascii=False, default=str)},
+        sections=sections,
+        command=command,
+        **values,
+    )
+
+
+def _version(manifest: Mapping[str, Any]) -> str:
+    """The version and commit that wrote a manifest, and when."""
+    commit, _, changed = str(manifest.get("commit") or "").partition("-")
+    told = f", commit {commit[:12]}{' with changes' if changed else ''}" if commit else ""
+    version = manifest.get("versions", {}).get("berth", VERSION)
+    return f"berth {version}{told}, {str(manifest.get('finished') or '')[:10]}"
 
 
 def markdown_row(cells: Sequence[str]) -> str:

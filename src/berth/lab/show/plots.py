@@ -25,9 +25,8 @@ from berth.lab.show.canvas import (
     line_looks,
     margins,
     new_figure,
+    save_figure,
     short_number,
-    to_png,
-    to_svg,
 )
 from berth.model import Floats
 from berth.regret import Band, band, growth_exponent
@@ -384,11 +383,7 @@ def save_plots(comparison: Comparison, directory: ResultDirectory) -> dict[tuple
     written: set[str] = set()
     for (information, name), figure in draw(comparison).items():
         stem = f"{name}-{information}"
-        texts[information, name] = text = to_svg(figure, stem)
-        image = to_png(figure)
-        white = text.replace("<defs>", '<rect width="100%" height="100%" fill="#ffffff"/>\n <defs>', 1)
-        directory.write_text(f"plots/{stem}.svg", white)
-        directory.write(f"plots/{stem}.png", lambda path, image=image: path.write_bytes(image))  # type: ignore[misc]
+        texts[information, name] = save_figure(figure, directory, stem)
         written |= {f"{stem}.svg", f"{stem}.png"}
     for path in (directory.path / "plots").iterdir():
         # left by an earlier comparison in this directory that had more to show

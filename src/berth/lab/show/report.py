@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -37,19 +36,20 @@ def render_report(comparison: Comparison, plots: Mapping[tuple[str, str], str], 
     sections = {information: f"Arrivals {information}" for information in comparison.information}
     sections |= {"broken": "Broken constraints"} if any(row.violations for row in comparison.rows) else {}
     sections |= {"failed": "Failed"} if comparison.failed else {}
-    files = {
-        "All settings": yaml.safe_dump(_as_run(comparison), sort_keys=False, allow_unicode=True, width=100),
-        "Manifest": json.dumps(manifest, indent=2, ensure_ascii=False, default=str),
-    }
     captions = {**CAPTIONS, **comparison.family.captions}
     text = str(comparison.settings.get("description") or "").strip()
     return page(
         "comparison.html",
         title,
-        _facts(comparison, manifest),
-        files,
+        {
+            "Policies": f"{len(comparison.policies)}, baseline {comparison.baseline}",
+            "Slots": number(comparison.settings.get("horizon"), 1),
+            "Seeds": seeds_in_words(comparison.seeds),
+        },
+        manifest,
         sections,
         command=comparison.command,
+        files={"All settings": yaml.safe_dump(_as_run(comparison), sort_keys=False, allow_unicode=True, width=100)},
         description=[part for part in re.split(r"\n\s*\n", text) if part],
         titles=TITLES,
         figures={
@@ -67,18 +67,6 @@ def render_report(comparison: Comparison, plots: Mapping[tuple[str, str], str], 
 def summary(comparison: Comparison) -> str:
     """The tables with their captions, without a page around them."""
     return rendered("summary.html", **_tables(comparison))
-
-
-def _facts(comparison: Comparison, manifest: Mapping[str, Any]) -> dict[str, str]:
-    """What the head of the report says."""
-    commit, _, changed = str(manifest.get("commit") or "").partition("-")
-    commit = f", commit {commit[:12]}{' with changes' if changed else ''}" if commit else ""
-    return {
-        "Policies": f"{len(comparison.policies)}, baseline {comparison.baseline}",
-        "Slots": number(comparison.settings.get("horizon"), 1),
-        "Seeds": seeds_in_words(comparison.seeds),
-        "Version": f"berth {comparison.version}{commit}, {comparison.finished[:10]}",
-    }
 
 
 def _as_run(comparison: Comparison) -> dict[str, Any]:

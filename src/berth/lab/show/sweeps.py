@@ -6,7 +6,6 @@ import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,12 @@ from matplotlib.ticker import FuncFormatter
 
 from berth.lab.run.store import ResultDirectory
 from berth.lab.run.sweep import Sweep
-from berth.lab.show.canvas import STYLE, finish, line_looks, new_figure, short_number, to_png, to_svg
+from berth.lab.show.canvas import STYLE, finish, line_looks, new_figure, save_figure, short_number
 from berth.lab.show.page import page
-from berth.lab.show.words import MISSING, plus_minus
+from berth.lab.show.words import MISSING, in_words
 from berth.statistics import Estimate
 
-__all__ = ["Measure", "SweepLine", "SweepTable", "draw_curves", "table_of", "write_sweep_report"]
+__all__ = ["Measure", "SweepLine", "SweepTable", "draw_curves", "table_of", "value_text", "write_sweep_report"]
 
 PANELS = 4
 """Rows of panels in a figure: combinations of the keys that are not on the horizontal axis."""
@@ -37,7 +36,7 @@ class Measure:
     """A number that a sweep compares: its label, and how a value is written."""
 
     label: str
-    show: Callable[[Estimate | None], str] = lambda value: " ".join(plus_minus(value)).strip()
+    show: Callable[[Estimate | None], str] = in_words
     scale: float = 1.0
     """What the values of the axis are divided by."""
 
@@ -101,13 +100,14 @@ def _is_number(value: Any) -> bool:
 
 def _axes_keys(found: SweepTable) -> list[str]:
     """Keys to draw against: all with several numbers; else the first with several values."""
-    values = {key: {_text(line.point.get(key)) for line in found.lines} for key in found.keys}
+    values = {key: {value_text(line.point.get(key)) for line in found.lines} for key in found.keys}
     several = [key for key in found.keys if len(values[key]) > 1]
     numbers = [key for key in several if all(_is_number(line.point.get(key)) for line in found.lines)]
     return numbers or several[:1]
 
 
-def _text(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """A swept value, files without their folders."""
     if isinstance(value, float):
         return f"{value:g}"
     return Path(value).name if isinstance(value, str) else json.dumps(value)
@@ -121,7 +121,7 @@ def draw_curves(found: SweepTable, key: str) -> Figure:
     others = [name for name in found.keys if name != key]
     groups: dict[tuple[str, ...], list[SweepLine]] = {}
     for line in found.lines:
-        named = (*(_text(line.point.get(name)) for name in others), line.setting)
+        named = (*(value_text(line.point.get(name)) for name in others), line.setting)
         groups.setdefault(named, []).append(line)
     joined = len(groups) <= PANELS
     panels = groups if joined else {("",): list(found.lines)}
@@ -143,7 +143,7 @@ def draw_curves(found: SweepTable, key: str) -> Figure:
 
 def _curves(axes: Axes, found: SweepTable, lines: Sequence[SweepLine], key: str, name: str, joined: bool) -> None:
     measure, looks = found.measures[name], line_looks(found.policies)
-    names = list(dict.fromkeys(_text(line.point.get(key)) for line in lines))
+    names = list(dict.fromkeys(value_text(line.point.get(key)) for line in lines))
     numeric = all(_is_number(line.point.get(key)) for line in lines)
     shown: list[float] = []
     for policy in found.policies:
@@ -152,7 +152,7 @@ def _curves(axes: Axes, found: SweepTable, lines: Sequence[SweepLine], key: str,
             value = line.values.get(name)
             if line.policy == policy and value is not None:
                 given: Any = line.point.get(key)
-                points.append((float(given) if numeric else float(names.index(_text(given))), value))
+                points.append((float(given) if numeric else float(names.index(value_text(given))), value))
         points.sort(key=lambda one: one[0])
         if not points:
             continue
@@ -183,28 +183,20 @@ def write_sweep_report(directory: ResultDirectory, found: SweepTable, manifest: 
     """Write plots/curves-KEY.svg and .png, and report.html."""
     drawn: dict[str, str] = {}
     for key in _axes_keys(found) if found.lines else ():
-        figure = draw_curves(found, key)
         name = f"curves-{''.join(letter if letter.isalnum() else '-' for letter in key)}"
-        drawn[key], picture = to_svg(figure, name), to_png(figure)
-        directory.write_text(f"plots/{name}.svg", drawn[key])
-        directory.write(f"plots/{name}.png", partial(_put, picture))
+        drawn[key] = save_figure(draw_curves(found, key), directory, name)
     directory.write_text("report.html", _page(found, drawn, manifest))
-
-
-def _put(picture: bytes, path: Path) -> None:
-    path.write_bytes(picture)
 
 
 def _page(found: SweepTable, drawn: Mapping[str, str], manifest: Mapping[str, Any]) -> str:
     facts = {
         "Points": f"{len(manifest.get('points', ())):,}, of {', '.join(found.keys)}",
         "Policies": ", ".join(found.policies),
-        "Version": f"berth {manifest.get('versions', {}).get('berth', '')}, {str(manifest.get('finished') or '')[:10]}",
     }
     settings = any(line.setting for line in found.lines)
 
     def cells(line: SweepLine) -> Iterator[str]:
-        yield from (_text(line.point.get(key)) for key in found.keys)
+        yield from (value_text(line.point.get(key)) for key in found.keys)
         yield from [line.setting] if settings else []
         for name, measure in found.measures.items():
             value = line.values.get(name)
@@ -214,7 +206,7 @@ def _page(found: SweepTable, drawn: Mapping[str, str], manifest: Mapping[str, An
         "sweep.html",
         found.title or "Sweep",
         facts,
-        {"Manifest": json.dumps(manifest, indent=2, ensure_ascii=False, default=str)},
+        manifest,
         {**({"curves": "Curves"} if drawn else {}), "table": "Table"},
         drawn=drawn,
         looks=line_looks(found.policies),

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from berth.lab.run.results import Comparison, Row, spoken
 from berth.lab.run.sweep import Sweep
-from berth.lab.show.words import MISSING, mean_of, needs, number, percent, plus_minus, verdict
+from berth.lab.show.words import MISSING, in_words, mean_of, needs, number, percent, plus_minus, verdict
 from berth.statistics import Estimate
 
 __all__ = ["as_table", "fitted", "print_comparison", "print_sweep", "stacked", "tables_as_text"]
@@ -175,7 +175,7 @@ def print_sweep(result: Sweep, console: Console) -> None:
             *(_shown(point.changes.get(key)) if place == 0 else "" for key in result.keys),
             *([row.information] if several else []),
             row.policy,
-            " ".join(plus_minus(row.reward)).strip(),
+            in_words(row.reward),
             percent(None if row.ratio is None else row.ratio.mean - 1, sign=True),
             percent(mean_of(row.fraction_of_oracle)),
         ]

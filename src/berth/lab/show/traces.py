@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from berth.errors import InvalidInput
-from berth.lab.show.canvas import COLOURS, INK, STYLE, new_figure, short_number, to_png, to_svg
+from berth.lab.show.canvas import COLOURS, INK, STYLE, new_figure, on_white, short_number, to_png, to_svg
 from berth.model import Floats
 from berth.traces.lint import Findings, Problem
 from berth.traces.rules import DROPPED, REPAIRED
@@ -188,7 +188,7 @@ def save_trace_plot(findings: Findings, path: Path) -> None:
     kind = picture_kind(path)
     figure = draw_trace(findings)
     name = Path(findings.source.files[0]).name if findings.source.files else "trace"
-    data = to_png(figure) if kind == "png" else _white(to_svg(figure, name)).encode()
+    data = to_png(figure) if kind == "png" else on_white(to_svg(figure, name)).encode()
     try:
         with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as place:
             whole = Path(place) / path.name
@@ -196,10 +196,6 @@ def save_trace_plot(findings: Findings, path: Path) -> None:
             os.replace(whole, path)
     except OSError as error:
         raise InvalidInput("a file that can be written", found=error.strerror or str(error), file=path) from error
-
-
-def _white(text: str) -> str:
-    return text.replace("<defs>", '<rect width="100%" height="100%" fill="#ffffff"/>\n <defs>', 1)
 
 
 def draw_trace(findings: Findings) -> Figure:

@@ -6,7 +6,7 @@ from berth.lab.run.cells import HIDDEN
 from berth.lab.run.results import Comparison, Row, Unsupported
 from berth.statistics import Estimate
 
-__all__ = ["MISSING", "mean_of", "needs", "number", "percent", "plus_minus", "setting", "verdict"]
+__all__ = ["MISSING", "in_words", "mean_of", "needs", "number", "percent", "plus_minus", "setting", "verdict"]
 
 MISSING = "–"
 
@@ -50,6 +50,11 @@ def plus_minus(value: Estimate | None, digits: int = 4) -> tuple[str, str]:
     decimals = len(mean.partition(".")[2]) if "e" not in mean else 0
     half = f"{value.half:,.{decimals}f}" if "e" not in mean else f"{value.half:.1g}"
     return mean, f"± {half}"
+
+
+def in_words(value: Estimate | None) -> str:
+    """The mean and ± half its interval in one text."""
+    return " ".join(plus_minus(value)).strip()
 
 
 def mean_of(value: Estimate | None) -> float | None:

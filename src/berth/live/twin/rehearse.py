@@ -1,23 +1,20 @@
-"""Run the twin for many seeds in several processes; summarise the runs, paired by seed, with intervals."""
+"""Summarise the runs of a rehearsal, paired by seed, with intervals."""
 
 from __future__ import annotations
 
-import multiprocessing
-import signal
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from berth.live.engines.simulated.cluster import Latency
-from berth.live.twin.runs import PATIENCE, Run, Runner, run
+from berth.live.twin.runs import PATIENCE, Run, Runner
 from berth.live.twin.served import ServedQueues
 from berth.live.twin.streams import Stream
 from berth.statistics import Estimate, estimate, paired
 
-__all__ = ["Rehearsal", "Row", "rehearse", "rows_of", "share_of_gain"]
+__all__ = ["Rehearsal", "Row", "rows_of", "share_of_gain"]
 
 
 @dataclass(frozen=True)
@@ -67,45 +64,6 @@ class Row:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
-
-
-def rehearse(
-    plan: Rehearsal,
-    *,
-    workers: int = 1,
-    kept: Mapping[tuple[str, int], Run] | None = None,
-    done: Callable[[Run], None] = lambda _: None,
-) -> list[Run]:
-    """Play every scheduler with every seed, those of `kept` excepted; `done` hears of each new run."""
-    found = dict(kept or {})
-    left = [(one, seed) for seed in plan.seeds for one in plan.all if (str(one), seed) not in found]
-
-    def take(made: Run) -> None:
-        found[made.runner, made.seed] = made
-        done(made)
-
-    if workers == 1 or len(left) < 2:
-        for one, seed in left:
-            take(_run(plan, one, seed))
-    else:
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(min(workers, len(left)), context, _start) as pool:
-            futures = [pool.submit(_run, plan, one, seed) for one, seed in left]
-            try:
-                for future in as_completed(futures):
-                    take(future.result())
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
-    return [found[str(one), seed] for one in plan.all for seed in plan.seeds]
-
-
-def _start() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the parent
-
-
-def _run(plan: Rehearsal, runner: Runner, seed: int) -> Run:
-    return run(plan.stream, runner, seed, plan.latency, plan.plain_latency, plan.patience, plan.served)
 
 
 def rows_of(plan: Rehearsal, runs: Iterable[Run]) -> list[Row]:
