@@ -172,7 +172,7 @@ def test_priorities_of_queues_and_quotas_of_users_hold(tmp_path: Path) -> None:
     big = Trace.of(jobs, {"machine": ["m"], "cpu": [8.0]})
     file = tmp_path / "service.yaml"
     file.write_text("queues: {queues: {x: {}, y: {priority: 10}}, aging: 0}")
-    assert starts(replay(big, ["fcfs"], ReplaySetting(cluster=str(file)))) == [100.0, 0.0, 300.0, 200.0]
+    assert starts(replay(big, ["fcfs"], ReplaySetting(cluster=str(file)))) == [200.0, 0.0, 300.0, 100.0]
     file.write_text("queues: {queues: {default: {}}, quotas: {'user:ann': {cpu: 4}}}")
     four = Trace.of(JOBS, TWO)
     found = replay(four, ["best-fit"], ReplaySetting(cluster=str(file)))

@@ -19,9 +19,9 @@ def test_standard(sample: Sample) -> None:
     assert trace.source.format == "swf"
     assert trace.source.notes["Note"] == "hand-made"
     assert trace.jobs.rows() == [
-        ("1", 0.0, 10.0, 100.0, 200.0, 4, "7", "2", "3", None, "done", 1.0, 2048 / 1024**2),
-        ("2", 5.0, None, None, 50.0, 2, "7", "2", "3", None, "cancelled", 1.0, None),
-        ("3", 20.0, 0.0, 30.0, None, 8, "9", None, None, None, "failed", 1.0, None),
+        ("1", 0.0, 10.0, 100.0, 200.0, 4, "7", "2", "3", None, None, "done", 1.0, 2048 / 1024**2),
+        ("2", 5.0, None, None, 50.0, 2, "7", "2", "3", None, None, "cancelled", 1.0, None),
+        ("3", 20.0, 0.0, 30.0, None, 8, "9", None, None, None, None, "failed", 1.0, None),
     ]
     assert trace.machines.rows() == [("node", 4, None, None, 1.0, 2.0, None)]
     assert reading.report.repaired == {"size taken from the processors that it got": 1}

@@ -157,7 +157,9 @@ def _write(folder: ResultDirectory, result: Replay, facts: Mapping[str, Any]) ->
 
 def _policy(text: str) -> PolicySpec:
     """Parse a policy that the lab or the dispatcher of the live scheduler can play."""
-    spec = PolicySpec(text) if text in LIVE else _parsed(text, LIVE)
+    if text in LIVE:
+        return PolicySpec(text)
+    spec = _parsed(text, LIVE)
     if run.is_live(spec):
         from berth.live.core.drivers import make_driver  # here: other replays do not load the live scheduler
 

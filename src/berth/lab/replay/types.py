@@ -137,7 +137,8 @@ def _sizes(trace: Trace) -> pl.Series:
     """What each job takes in all of GPUs, or of the first resource where the log tells of no GPUs."""
     names = [kind.name for kind in trace.resources]
     jobs, main = trace.jobs, "gpu" if "gpu" in names else next(iter(names), "")
-    return jobs["pieces"] * jobs[main] if main else jobs["pieces"].cast(pl.Float64)
+    pieces = jobs["pieces"].fill_null(1)
+    return pieces * jobs[main].fill_null(0.0) if main else pieces.cast(pl.Float64)
 
 
 def _speeds(trace: Trace, types: Sequence[str], classes: Sequence[str], table: Throughputs) -> Speeds:
