@@ -198,7 +198,7 @@ class Dispatcher:
     def decide(self, time: float) -> Decided | None:
         """Decide what to start now; None if nothing changes. The decision takes effect when it is handled."""
         self.state.learned.settle()
-        if not self.state.table.waiting and not self.state.reserved:
+        if not (self.state.table.waiting or self.state.reserved or self._interrupting):
             return None
         before = dict(self.state.reserved)
         view = view_within_limits(self.state, time)
