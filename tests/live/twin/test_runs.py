@@ -136,15 +136,15 @@ def test_without_mixing_a_gang_takes_servers_of_one_class() -> None:
 
 def test_a_rehearsal_is_paired_resumes_and_knows_what_can_be_gained(tmp_path: Path) -> None:
     plan = Rehearsal(SMALL, (Runner("completion"),), (0, 1), Runner("slurm"), Runner("completion", mode="told"))
-    told: list[Progress] = []
+    seen: list[Progress] = []
     with opened(tmp_path, "rehearsal") as directory:
         assert directory is not None
         directory.create({})
         runs = played(plan, {}, directory)
         assert [(one.runner, one.seed) for one in runs] == [(str(r), s) for r in plan.all for s in (0, 1)]
         next((tmp_path / "cells").iterdir()).unlink()
-        again = played(plan, {}, directory, workers=2, progress=told.append)
-    assert told[-1] == Progress(len(runs), len(runs), len(runs) - 1, 0, told[-1].note)
+        again = played(plan, {}, directory, workers=2, progress=seen.append)
+    assert seen[-1] == Progress(len(runs), len(runs), len(runs) - 1, 0, seen[-1].note)
     assert np.array_equal(again[0].ended, runs[0].ended)
     frames = [Run.of(one.frame()) for one in runs]
     plain, berth, told = rows_of(plan, frames)

@@ -375,8 +375,8 @@ def violations(view: View, placing: Placing) -> list[Violation]:
         return broken
     rows = placing.job, placing.role, placing.server, placing.count
     if all(row.dtype == np.int64 and row.shape == rows[0].shape for row in rows) and rows[0].ndim == 1:
-        reach, free = np.ascontiguousarray(view.reach), np.ascontiguousarray(view.free)
-        if keeps_rules(*map(np.ascontiguousarray, rows), view.gangs, reach, free):
+        job, role, server, count, reach, free = (np.ascontiguousarray(part) for part in (*rows, view.reach, view.free))
+        if keeps_rules(job, role, server, count, view.gangs, reach, free):
             return []
     return listed_violations(view, placing)
 

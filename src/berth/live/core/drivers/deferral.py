@@ -86,8 +86,8 @@ class Waits:
             seconds = run_times(view.state.table, running, view.learned)
         left = self._left(view, running, seconds)
         order, places = np.argsort(left, kind="stable"), len(running.server)
-        columns = released(order, left, running.start, running.server, running.amount, SPARE)
-        return Releases(*columns, np.array([places], dtype=np.int64))
+        time, server, amount = released(order, left, running.start, running.server, running.amount, SPARE)
+        return Releases(time, server, amount, np.array([places], dtype=np.int64))
 
     def _left(self, view: View, running: Running, seconds: Floats) -> Floats:
         """The remaining seconds of jobs that are expected to run `seconds`: the median, given how long each has run."""
