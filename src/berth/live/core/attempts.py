@@ -33,7 +33,7 @@ class Attempts:
         self.tells = np.zeros(0, dtype=bool)
         """Whether it says something about speeds if it takes longer: it has a type, and its work is known."""
         self.due, self.past, self.spread, self.deviation, self.step, self.less = (np.zeros(0) for _ in range(6))
-        """When an overdue run is to be judged next, and of its last judgement how long it had run, what was known of
+        """When an overdue run must be judged next, and of its last judgement how long it had run, what was known of
         its slowest server, how many steps it had reached, and by how much its speed is below the mean."""
         self.slowest: Ints = np.zeros(0, dtype=np.int64)
         self.told = np.zeros(0, dtype=bool)

@@ -60,7 +60,7 @@ def overdue_runs(
 
 
 def _judge(attempts: Attempts, runs: Running, past: Floats, outlook: Floats, kind: Ints) -> None:
-    """Note which of these runs (n,) are to be counted: `outlook` (3, T, R) is what is known of the types that occur."""
+    """Note which of these runs (n,) must be counted: `outlook` (3, T, R) is what is known of the types that occur."""
     rows, slowest = runs.rows, _slowest(runs, outlook[0, kind[runs.job], runs.server])
     seconds, (spread, deviation) = attempts.seconds[rows], outlook[1:, kind, slowest]
     step = np.floor(np.log(past / seconds) / np.log(STEP))
