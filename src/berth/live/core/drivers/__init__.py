@@ -38,7 +38,17 @@ def interrupting(policy: str) -> bool:
     >>> interrupting("completion"), interrupting("best-fit")
     (False, False)
     """
-    return policy not in LIVE and interrupts(PolicySpec.parse(policy))
+    return policy not in LIVE and interrupts(_parsed(policy))
+
+
+def _parsed(policy: str) -> PolicySpec:
+    """A policy of the registry; the error for an unknown one also knows those that only the live scheduler has."""
+    try:
+        return PolicySpec.parse(policy)
+    except UnknownName as error:
+        raise (
+            UnknownName(error.what, error.name, [*LIVE, *error.known]) if error.what == "policy" else error
+        ) from None
 
 
 def make_driver(
@@ -61,12 +71,7 @@ def make_driver(
     waits = waits or Waits()
     if policy == COMPLETION:
         return Leveled(CompletionDriver(waits, mixes=mixes), IN_ORDER)
-    try:
-        spec = PolicySpec.parse(policy)
-    except UnknownName as error:
-        raise (
-            UnknownName(error.what, error.name, [*LIVE, *error.known]) if error.what == "policy" else error
-        ) from None
+    spec = _parsed(policy)
     if getattr(spec.load(), "family", None) == LIVE_FAMILY:
         return LiveDriver(spec, seed, memory)
     driver = driver_of(spec)
