@@ -15,12 +15,7 @@ from scipy.optimize import linprog
 
 from berth import InvalidInput
 from berth.files.quantities import amounts
-from berth.live.core.dispatcher import Dispatcher
-from berth.live.core.events import Submitted
-from berth.live.core.jobs import Job, Role, Server
-from berth.live.core.queues import Queues
-from berth.live.engines.simulated.cluster import SimulatedCluster, Truth
-from berth.live.simulation import play
+from berth.live.simulation import Dispatcher, Job, Queues, Role, Server, SimulatedCluster, Submitted, Truth, play
 
 THERE = np.array([6, 4, 2])
 SPEEDS = """model,batch_size,gpus,gpu_model,consolidated,steps_per_second

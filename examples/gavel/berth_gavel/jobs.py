@@ -15,9 +15,7 @@ import numpy as np
 
 from berth import InvalidInput
 from berth.files.quantities import amounts
-from berth.live.core.events import Start
-from berth.live.core.jobs import Job, Role, Server
-from berth.live.engines.simulated.cluster import Truth
+from berth.live.simulation import Job, Role, Server, Start, Truth
 from berth.model import Floats
 
 __all__ = ["MODEL", "MODELS", "GavelJob", "GavelTruth", "read_jobs", "read_speeds", "servers"]

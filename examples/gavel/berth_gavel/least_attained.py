@@ -10,10 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from berth.live.core.decisions import may_be_interrupted
-from berth.live.core.records import Outcome
-from berth.live.core.table import Running
-from berth.live.core.view import Allowed, Placing, View, placed_in_order, view_of
+from berth.live.policies import Allowed, Outcome, Placing, Running, View, may_be_interrupted, placed_in_order, view_of
 from berth.model import Floats, Ints
 
 __all__ = ["LeastAttained"]

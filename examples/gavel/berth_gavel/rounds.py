@@ -17,9 +17,7 @@ from typing import ClassVar
 import numpy as np
 
 from berth import InvalidInput
-from berth.live.core.decisions import may_be_interrupted
-from berth.live.core.records import JobRecord, Outcome
-from berth.live.core.view import Allowed, Placing, View, placed_in_order
+from berth.live.policies import Allowed, JobRecord, Outcome, Placing, View, may_be_interrupted, placed_in_order
 from berth.model import Floats, Ints
 from berth_gavel.jobs import MODEL, MODELS, read_speeds
 

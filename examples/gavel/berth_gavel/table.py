@@ -15,11 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from berth import BerthError
-from berth.live.core.dispatcher import Dispatcher
-from berth.live.core.events import Submitted
-from berth.live.core.queues import Queues
-from berth.live.engines.simulated.cluster import SimulatedCluster
-from berth.live.simulation import play
+from berth.live.simulation import Dispatcher, Queues, SimulatedCluster, Submitted, play
 from berth_gavel.jobs import GavelJob, GavelTruth, read_jobs, read_speeds, servers
 
 __all__ = ["POLICIES", "Comparison", "compared", "completions", "main"]

@@ -1,4 +1,7 @@
-"""Simulate a dispatcher on a simulated cluster from event to event: the events and the outcome of every job."""
+"""Simulate a dispatcher on a simulated cluster from event to event: the events and the outcome of every job.
+
+All that a program needs for it can be imported from here.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,25 @@ from dataclasses import dataclass, field
 
 from berth.errors import BerthError
 from berth.live.core.dispatcher import Dispatcher
-from berth.live.core.events import Event, Finished, ServerChanged, ServerJoined, ServerLost
+from berth.live.core.events import Event, Finished, ServerChanged, ServerJoined, ServerLost, Start, Submitted
+from berth.live.core.jobs import Job, Role, Server
+from berth.live.core.queues import Queues
 from berth.live.core.records import ENDED, JobRecord
-from berth.live.engines.simulated.cluster import SimulatedCluster
+from berth.live.engines.simulated.cluster import SimulatedCluster, Truth
 
-__all__ = ["Played", "play"]
+__all__ = [
+    "Dispatcher",
+    "Job",
+    "Played",
+    "Queues",
+    "Role",
+    "Server",
+    "SimulatedCluster",
+    "Start",
+    "Submitted",
+    "Truth",
+    "play",
+]
 
 
 @dataclass
