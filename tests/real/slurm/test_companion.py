@@ -139,7 +139,7 @@ def test_a_comment_that_names_a_job_of_another(site: SlurmSite) -> None:
 def test_a_job_that_is_requeued_waits_again(site: SlurmSite) -> None:
     async def run() -> None:
         async with driven(site) as driver:
-            number = sbatch(site, "-n1", "--requeue", command="sleep 1; test $SLURM_RESTART_COUNT || sleep 600")
+            number = sbatch(site, "-n1", "--requeue", command="test $SLURM_RESTART_COUNT || exec sleep 600")
             job = await submitted(driver)
             await driver.execute(Start(job.id, 1, (Place("n4", "node", 1),)), job)
             await driver.until(Started)

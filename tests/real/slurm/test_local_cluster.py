@@ -70,6 +70,23 @@ def test_up_and_down_end_everything_even_if_the_supervisor_was_killed(folder: Pa
     assert not marked(folder)
 
 
+@pytest.mark.parametrize("way", ["exec", "setsid --fork"])
+def test_down_ends_what_slurm_lost(folder: Path, tmp_path: Path, way: str) -> None:
+    """A process that leaves its process group stays when its job ends."""
+    up("slurm", folder, {"nodes": 1, "cpus": 2, "gpus": 0})
+    out = tmp_path / "pid"
+    cluster = LocalSlurm(folder, 1)
+    command = f"{way} sh -c 'echo $$ > {out}; exec sleep 600'; sleep 600"
+    job = cluster.ask("sbatch", "--parsable", "-o", "/dev/null", "--wrap", command)
+    process = int(eventually(lambda: out.read_text().strip() if out.exists() else "", what="the job does not run"))
+    assert process in marked(folder, "n1")
+    cluster.ask("scancel", job.strip())
+    eventually(lambda: cluster.ask("squeue", "-h"), operator.not_, "the job does not end")
+    assert alive(process) == (way != "exec")
+    assert down(folder)
+    assert not alive(process)
+
+
 def test_a_daemon_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path) -> None:
     cluster = LocalSlurm(tmp_path, 1, more=["SelectType=select/nonsense"])
     with pytest.raises(ClusterError, match="slurmctld ended"):

@@ -43,7 +43,8 @@ SlurmdPidFile={folder}/slurmd-%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd-%n.log
 SlurmdParameters=config_overrides
-ProctrackType=proctrack/linuxproc
+ProctrackType=proctrack/pgid
+TaskProlog={folder}/mark.sh
 TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
@@ -58,6 +59,10 @@ TCPTimeout=1
 KillWait=2
 DefMemPerCPU=64
 """
+
+
+MARKS = f"#!/bin/sh\necho export {MARK}={{folder}}\necho export {NODE}=$SLURMD_NODENAME\n"
+"""Marks each task: Slurm itself loses the processes that leave the process group of their task."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +150,8 @@ class LocalSlurm:
         lines.append(f"PartitionName=main Nodes={','.join(node.name for node in self.nodes)} Default=YES State=UP\n")
         self.conf.write_text("".join([*lines, *(f"{line}\n" for line in self._more)]), encoding="utf-8")
         (folder / "gres.conf").write_text("".join(have), encoding="utf-8")
+        (folder / "mark.sh").write_text(MARKS.format(folder=folder), encoding="utf-8")
+        (folder / "mark.sh").chmod(0o755)
         (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n", encoding="utf-8")
 
     def begin(self, name: str) -> None:
