@@ -178,6 +178,7 @@ def test_priorities_of_queues_and_quotas_of_users_hold(tmp_path: Path) -> None:
     found = replay(four, ["best-fit"], ReplaySetting(cluster=str(file)))
     assert starts(found) == [0.0, 0.0, 100.0, 20.0]
     assert found.notes[-1] == "4 jobs of kind x, y in queue default, as no queue has that name"
+    assert found.remarks == [*found.notes, "best-fit is played as Leveled(Deferring(Gathering(best-fit)))"]
 
 
 def test_jobs_that_the_service_refuses_are_counted(tmp_path: Path) -> None:

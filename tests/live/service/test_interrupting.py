@@ -13,6 +13,8 @@ from berth.live.core.jobs import Place
 from berth.live.engines import EngineKind, registry
 from berth.live.engines.clock import Clock
 from berth.live.engines.simulated.engine import SimulatedEngine, example_cluster
+from berth.live.service.tokens import ANYBODY, Visibility
+from berth.live.service.views import decision_view, job_view
 from tests.harness.waiting import eventually_async
 from tests.live.service.test_scheduler import job, opened, settings
 
@@ -49,6 +51,26 @@ def test_jobs_are_interrupted_and_finish(tmp_path: Path) -> None:
             records = (await scheduler.list_jobs(phases=["finished"])).records
         assert all(record.failures == record.unlucky == 0 for record in records)
         assert sum(record.interruptions for record in records) > 6
+
+    asyncio.run(scenario())
+
+
+def test_a_slice_ends_when_the_policy_says_so(tmp_path: Path) -> None:
+    """Not at the next tick, which is long after the job."""
+
+    async def scenario() -> None:
+        async with opened(settings(tmp_path / "berth.db", policy=RESTLESS, tick=3600.0)) as scheduler:
+            await scheduler.submit([job("j", 100.0)])
+
+            async def finished() -> bool:
+                return len((await scheduler.list_jobs(phases=["finished"])).records) == 1
+
+            await eventually_async(finished)
+            (record,) = (await scheduler.list_jobs(phases=["finished"])).records
+            assert record.interruptions > 3
+            assert job_view(record, Visibility(ANYBODY)).interruptions == record.interruptions
+            made = [decision_view(*one) for one in await scheduler.decisions(limit=1000)]
+            assert sum(len(decision.interrupts) for decision in made) == record.interruptions
 
     asyncio.run(scenario())
 

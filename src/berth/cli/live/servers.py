@@ -195,10 +195,16 @@ def decisions_command(
             "by": decision["by"],
             "ms": f"{1000 * decision['seconds']:.1f}",
             "waiting": str(decision["waiting"]),
-            "started": " ".join(start["job"] for start in decision["starts"][:5])
-            + (f" and {len(decision['starts']) - 5} more" if len(decision["starts"]) > 5 else ""),
+            "started": _some([start["job"] for start in decision["starts"]]),
+            "interrupted": _some(decision.get("interrupts", [])),  # an older service does not say so
             "refused": decision["refused"] or "",
         }
         for decision in found
     ]
-    print_table(rows, ("number", "time", "by", "ms", "waiting", "started", "refused"))
+    more = ("interrupted",) if any(row["interrupted"] for row in rows) else ()
+    print_table(rows, ("number", "time", "by", "ms", "waiting", "started", *more, "refused"))
+
+
+def _some(jobs: list[str]) -> str:
+    """The first jobs, and how many there are besides."""
+    return " ".join(jobs[:5]) + (f" and {len(jobs) - 5} more" if len(jobs) > 5 else "")

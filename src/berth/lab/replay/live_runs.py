@@ -38,15 +38,13 @@ ONE_QUEUE = Queues(aging=0.0, fairness=0.0, patience=1e300)
 """One level, and no server is reserved for a job that has waited for long."""
 
 
-@dataclass(frozen=True, eq=False)
-class LiveRun:
-    """Start and end of each job (N,), nan if it never starts; and the number of refused decisions."""
+class LiveRun(NamedTuple):
+    """Start and end of each job (N,), nan if it never starts; refused decisions; and the policy in its wrappers."""
 
     start: Floats
     end: Floats
     refused: int
-    wrapped: str = ""
-    """The policy in its wrappers."""
+    wrapped: str
 
 
 @dataclass(frozen=True)

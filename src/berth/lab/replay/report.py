@@ -146,8 +146,7 @@ def render_replay(result: Replay, plots: Mapping[str, str], manifest: Mapping[st
         if result.differences
         else "",
         left_out=[
-            *([f"merged: {result.merging}"] if result.merging else []),
-            *result.notes,
+            *result.remarks,
             *(f"{reason}: {count:,}" for reason, count in result.left_out.items()),
             *(f"{policy} is not here: {reason}" for policy, reason in result.refused.items()),
         ],

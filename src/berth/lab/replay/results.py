@@ -89,6 +89,13 @@ class Replay:
     notes: tuple[str, ...] = ()
     """What was assumed of types, speeds and queues, in words."""
 
+    @property
+    def remarks(self) -> list[str]:
+        """How the log was played, in words."""
+        played = ((row["policy"], row.get("wrapped") or row["policy"]) for row in self.rows)
+        wrapped = [f"{policy} is played as {name}" for policy, name in played if name != policy]
+        return [*([f"merged: {self.merging}"] if self.merging else []), *self.notes, *wrapped]
+
     def frame(self) -> pl.DataFrame:
         """The rows as a table."""
         return pl.DataFrame(self.rows, infer_schema_length=None)
@@ -245,7 +252,7 @@ def print_replay(result: Replay, console: Console) -> None:
     if len(result.rows) > 1 and all(row.get("mean_wait_seconds") == 0 for row in result.rows):
         free = "No job waited under any policy: there is room for all, so this replay does not tell policies apart. "
         console.print(Text(free + "Fewer --processors, or a higher --load, would.", style="yellow"))
-    for note in [*([f"merged: {result.merging}"] if result.merging else []), *result.notes]:
+    for note in result.remarks:
         console.print(Text(note, style="dim"))
     for policy, reason in result.refused.items():
         console.print(Text(f"not here: {policy}: {reason}", style="dim"))

@@ -37,6 +37,7 @@ from berth.traces.trace import Trace
 
 if TYPE_CHECKING:
     from berth.lab.replay.known import Known
+    from berth.lab.replay.live_runs import LiveRun
 
 __all__ = ["SHORT", "is_live", "played"]
 
@@ -64,8 +65,10 @@ def played(
     threshold = THRESHOLD_SECONDS if bound is None else bound
     problem, tasks = batch.problem, batch.tasks
     began = time.perf_counter()
+    wrapped = ""
     if is_live(spec) or (known is not None and known.live):
-        start, end, fragmentation, broken = _live(spec, batch, setting, known)
+        start, end, broken, wrapped = _live(spec, batch, setting, known)
+        fragmentation = None
     else:
         policy = spec.build(problem, stream(setting.seed, "policy", str(spec)))
         found = None if setting.outages else _at_once(policy, batch)
@@ -82,6 +85,8 @@ def played(
         tasks.arrival, start, end, batch.runs / speed, amount, capacity, owner, main, span=span, threshold=threshold
     )
     numbers["broken_decisions"] = broken
+    if wrapped:
+        numbers["wrapped"] = wrapped
     names = [resource.name for resource in trace.resources]
     shares = numbers.pop("utilisation_by_resource", None)
     if shares is not None:
@@ -120,9 +125,7 @@ def is_live(spec: PolicySpec) -> bool:
     return spec.name in LIVE or getattr(spec.load(), "family", None) != "placement"
 
 
-def _live(
-    spec: PolicySpec, batch: BatchJobs, setting: ReplaySetting, known: Known | None
-) -> tuple[Floats, Floats, None, int]:
+def _live(spec: PolicySpec, batch: BatchJobs, setting: ReplaySetting, known: Known | None) -> LiveRun:
     """The same by the dispatcher of the live scheduler."""
     from berth.lab.replay.live_runs import play_live  # here: replays of other policies do not load the live scheduler
 
@@ -130,8 +133,7 @@ def _live(
         why = "" if is_live(spec) else " and speeds or a cluster file"
         raise UnsupportedProblem(f"{spec} cannot be replayed with outages{why}")
     typed, service = (None, None) if known is None else known
-    found = play_live(batch, str(spec), setting.seed, typed=typed, service=service)
-    return found.start, found.end, None, found.refused
+    return play_live(batch, str(spec), setting.seed, typed=typed, service=service)
 
 
 def _at_once(policy: Any, batch: BatchJobs) -> tuple[Floats, Floats, float | None] | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Generator, Sequence
@@ -96,6 +97,8 @@ class JournalLoop:
         self._turned = 0.0
         dispatcher.state.learned.beside = True
         self._decide_at = self._reissue_at = 0.0
+        self._look_at = math.inf
+        """When the policy wants to be asked again, if nothing happens before."""
         self._snapshot_at = time.monotonic() + SNAPSHOT_SECONDS
         # one thread writes, so writes are ordered; decisions and reads do not wait for it
         self._writer, self._decider = ThreadPoolExecutor(1, "write"), ThreadPoolExecutor(1, "decide")
@@ -232,8 +235,10 @@ class JournalLoop:
     @property
     def _next_decision(self) -> float:
         if not self.deciding:
-            return float("inf")
-        return self._decide_at + (0.0 if self._changed else self._settings.tick)
+            return math.inf
+        if self._changed:
+            return self._decide_at
+        return max(self._decide_at, min(self._decide_at + self._settings.tick, self._look_at))
 
     async def _wait_for_work(self) -> None:
         if self._inbox or self._closing:
@@ -345,6 +350,8 @@ class JournalLoop:
         decided = await asyncio.get_running_loop().run_in_executor(self._decider, self._dispatcher.decide, now)
         ended = time.monotonic()
         self._decide_at = ended + max(self._settings.soon, ended - began)  # at most half of the time is spent deciding
+        look = self._dispatcher.next_look
+        self._look_at = ended + self._clock.wait(look) if look > now else math.inf
         if decided is not None:
             round_ = self._new_round(now)
             for part in in_parts(decided):

@@ -102,6 +102,8 @@ class JobView(_View):
     retries: int
     attempt: int
     failures: int
+    interruptions: int
+    done: float
     places: list[PlaceView]
     submitted: str | None
     started: str | None
@@ -143,6 +145,8 @@ def job_view(record: JobRecord, sight: Visibility) -> JobView:
         retries=job.retries,
         attempt=record.attempt,
         failures=record.failures,
+        interruptions=record.interruptions,
+        done=record.done,
         places=places_view(record.places),
         submitted=iso(record.submitted - record.submitted_moved),
         started=None if record.started is None else iso(record.started - record.started_moved),
@@ -297,6 +301,7 @@ class DecisionView(_View):
     refused: str | None
     kept: dict[str, str]
     starts: list[StartView]
+    interrupts: list[str]
 
 
 def decision_view(number: int, decided: Decided) -> DecisionView:
@@ -310,6 +315,7 @@ def decision_view(number: int, decided: Decided) -> DecisionView:
         refused=decided.refused,
         kept=dict(decided.reserved),
         starts=[StartView(job=s.job, attempt=s.attempt, places=places_view(s.places)) for s in decided.starts],
+        interrupts=[one.job for one in decided.interrupts],
     )
 
 

@@ -255,11 +255,13 @@ async function learned() {
 
 async function decisions() {
   const found = (await ask("decisions?limit=100")).reverse();
+  const some = (jobs) => [jobs.slice(0, NAMED).map((id) => [job(id), " "]),
+    jobs.length > NAMED ? h("span", { class: "quiet" }, `and ${jobs.length - NAMED} more`) : null];
   return [h("h1", {}, "Latest decisions"), card("Who decided, and what", table([
     ["#", (one) => String(one.number), "right quiet"], ["when", (one) => clock(one.time)], ["by", (one) => one.by],
     ["took", (one) => seconds(one.seconds), "right"], ["waiting", (one) => String(one.waiting), "right"],
-    ["started", (one) => [one.starts.slice(0, NAMED).map((start) => [job(start.job), " "]),
-      one.starts.length > NAMED ? h("span", { class: "quiet" }, `and ${one.starts.length - NAMED} more`) : null], "wide"],
+    ["started", (one) => some(one.starts.map((start) => start.job)), "wide"],
+    ...(found.some((one) => one.interrupts.length) ? [["interrupted", (one) => some(one.interrupts), "wide"]] : []),
     ["reserved", (one) => Object.entries(one.kept).slice(0, 3).map(([server, id]) => h("div", {}, `${server} for `, job(id)))],
     ["refused", (one) => (one.refused ? h("span", { class: "bad" }, one.refused) : ""), "wide"],
   ], found))];
@@ -289,7 +291,7 @@ async function oneJob(id) {
   const pairs = (given) => Object.entries(given).map(([key, value]) => `${key}=${value}`).join(", ");
   const facts = { type: one.type, user: one.user, team: one.team, queue: one.queue, priority: one.priority,
     submitted: clock(one.submitted), started: one.started && clock(one.started), ended: one.ended && clock(one.ended),
-    attempt: one.attempt || null, reason: one.reason, "last output": one.last_output, needs: pairs(one.needs),
+    attempt: one.attempt || null, interruptions: one.interruptions || null, reason: one.reason, "last output": one.last_output, needs: pairs(one.needs),
     work: one.work && seconds(one.work), estimate: one.estimate && seconds(one.estimate),
     "time limit": one.limit && seconds(one.limit), deadline: one.deadline && seconds(one.deadline), ...one.details };
   const hidden = (key) => (one.payload[key] === null ? "hidden" : one.payload[key]); // null: not for this token
