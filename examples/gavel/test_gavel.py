@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from berth import InvalidInput
+from berth import InvalidInput, check_policy
 from berth.files.quantities import amounts
 from berth.live.simulation import Dispatcher, Job, Queues, Role, Server, SimulatedCluster, Submitted, Truth, play
 
@@ -111,6 +111,10 @@ def test_compares_with_the_stream(files: tuple[str, Path], capsys: pytest.Captur
     assert found.ours == pytest.approx(found.theirs)
     main([str(files[1]), "--speeds", files[0], "--policy", "fifo_perf"])
     assert capsys.readouterr().out.splitlines()[-1].split()[:5] == ["fifo_perf", "2", "0.33", "0.33", "1.000"]
+
+
+def test_least_service_keeps_all_promises() -> None:
+    assert all(result.passed for result in check_policy("berth_gavel:LeastAttained:slice=30"))
 
 
 def test_short_jobs_pass_long_ones_under_least_service() -> None:

@@ -23,6 +23,7 @@ from berth.testing.engines.ledger import Ledger
 from berth.testing.engines.simulated_site import SimulatedSite
 from berth.testing.engines.site import Script, Sighting, Site
 from berth.testing.examples import example_placement, example_problem, example_selection, example_slot
+from berth.testing.live_checks import LIVE_CHECKS
 from berth.testing.policy_checks import CHECKS, CheckResult, check_policy
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ _STRATEGIES = (
 __all__ = [
     "CHECKS",
     "ENGINE_CHECKS",
+    "LIVE_CHECKS",
     "Case",
     "CheckFamily",
     "CheckResult",

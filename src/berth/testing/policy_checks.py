@@ -7,22 +7,21 @@ instance on which the promise was broken: what was seen, and what was expected.
 from __future__ import annotations
 
 import pickle
-import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
-
-import numpy as np
 
 from berth.errors import InvalidInput, PolicyCheckFailed, UnknownName, UnsupportedProblem
 from berth.families import FAMILIES
 from berth.families.cases import Case, CheckFamily
+from berth.live.core import LIVE
+from berth.live.core.drivers.live import LIVE_FAMILY
 from berth.protocols import Environment
 from berth.random import stream
-from berth.registry import PolicySpec
+from berth.registry import PolicySpec, written
 from berth.simulation import simulate
+from berth.testing.live_checks import LIVE_CHECKS
 from berth.testing.subject import (
     Broken,
     Finding,
@@ -31,6 +30,7 @@ from berth.testing.subject import (
     copied,
     decide,
     decisions_of,
+    global_seed,
     must_be_feasible,
     observe,
     outcome_of,
@@ -135,26 +135,13 @@ def _spoilt(subject: Subject, case: Case) -> None:
         observe(policy, outcome)
 
 
-@contextmanager
-def _global_seed(seed: int) -> Iterator[None]:
-    """Seed the global random states, and restore them afterwards."""
-    numpys, pythons = np.random.get_state(), random.getstate()  # noqa: NPY002
-    np.random.seed(seed)  # noqa: NPY002
-    random.seed(seed)
-    try:
-        yield
-    finally:
-        np.random.set_state(numpys)  # noqa: NPY002
-        random.setstate(pythons)
-
-
 def same_seed_same_decisions(subject: Subject) -> Iterator[Finding]:
     """Built twice with the same random stream it decides the same, independent of the global random states."""
     for case, world, policy in subject.served(subject.family.plain_cases(subject.seed)):
         try:
-            with _global_seed(1):
+            with global_seed(1):
                 first = decisions_of(subject, world, policy, 25)
-            with _global_seed(2):
+            with global_seed(2):
                 world = case.make()
                 second = decisions_of(subject, world, subject.build(world.problem), 25)
             differs = _difference(first, second)
@@ -360,27 +347,38 @@ def check_policy(
     """Run every check on a policy; raise `PolicyCheckFailed` with a line for each failure.
 
     `policy` is a name with settings (`"ogasched:step=0.5"`), a class, or a factory `(problem, rng) -> policy`; its
-    attribute `family` selects the instances (default for a factory: allocation). `settings` are passed to the
-    constructor, `skip` names checks to leave out, and the same `seed` repeats the same instances. The error's `results`
-    hold the result of each check.
+    attribute `family` selects the instances (default for a factory: allocation), and the checks: `CHECKS`, or
+    `LIVE_CHECKS` for the family `live`. `settings` are passed to the constructor, `skip` names checks to leave out, and
+    the same `seed` repeats the same instances. The error's `results` hold the result of each check.
 
     >>> from berth.families.allocation.policies.baselines import Fairness
     >>> [result.check for result in check_policy(Fairness, skip=list(CHECKS)[:-2])]
     ['refuses-clearly', 'beats-random']
     """
     for name in skip:
-        if name not in CHECKS:
-            raise UnknownName("check", name, CHECKS)
-    subject = _subject(policy, settings or {}, seed)
-    results = [
-        CheckResult(name, subject.name, seed, tuple(check(subject)))
-        for name, check in CHECKS.items()
-        if name not in skip
-    ]
+        if name not in CHECKS and name not in LIVE_CHECKS:
+            raise UnknownName("check", name, {**CHECKS, **LIVE_CHECKS})
+    if (live := _live_name(policy, settings or {})) is not None:
+        policy, checks = live, {name: partial(check, live, seed) for name, check in LIVE_CHECKS.items()}
+    else:
+        subject = _subject(policy, settings or {}, seed)
+        policy, checks = subject.name, {name: partial(check, subject) for name, check in CHECKS.items()}
+    results = [CheckResult(name, policy, seed, tuple(check())) for name, check in checks.items() if name not in skip]
     failed = [result for result in results if not result.passed]
     if failed:
         raise PolicyCheckFailed(
-            f"{subject.name} broke {len(failed)} of {len(results)} promises:\n" + "\n".join(map(str, failed)),
+            f"{policy} broke {len(failed)} of {len(results)} promises:\n" + "\n".join(map(str, failed)),
             results,
         )
     return results
+
+
+def _live_name(policy: Any, settings: Mapping[str, Any]) -> str | None:
+    """How a service is told of a policy that only runs live; None for others."""
+    if isinstance(policy, str) and policy in LIVE:
+        return policy
+    spec = PolicySpec.parse(policy) if isinstance(policy, str) else None
+    if getattr(policy if spec is None else spec.load(), "family", None) != LIVE_FAMILY:
+        return None
+    spec = spec or PolicySpec(written(policy))
+    return str(PolicySpec(spec.name, tuple(sorted({**dict(spec.settings), **settings}.items()))))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +25,7 @@ __all__ = [
     "copied",
     "decide",
     "decisions_of",
+    "global_seed",
     "must_be_feasible",
     "observe",
     "outcome_of",
@@ -132,6 +135,19 @@ def snapshot(thing: Any) -> Any:
     if isinstance(thing, dict):
         return {key: snapshot(value) for key, value in thing.items()}
     return thing
+
+
+@contextmanager
+def global_seed(seed: int) -> Iterator[None]:
+    """Seed the global random states, and restore them afterwards."""
+    numpys, pythons = np.random.get_state(), random.getstate()  # noqa: NPY002
+    np.random.seed(seed)  # noqa: NPY002
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        np.random.set_state(numpys)  # noqa: NPY002
+        random.setstate(pythons)
 
 
 def arrays_of(decision: Any) -> list[np.ndarray[Any, Any]]:

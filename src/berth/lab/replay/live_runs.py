@@ -39,7 +39,7 @@ ONE_QUEUE = Queues(aging=0.0, fairness=0.0, patience=1e300)
 
 
 class LiveRun(NamedTuple):
-    """Start and end of each job (N,), nan if it never starts; refused decisions; and the policy in its wrappers."""
+    """Start and end of each job (N,), nan if it never starts; refused decisions; and the wrappers of a service."""
 
     start: Floats
     end: Floats
@@ -105,7 +105,8 @@ def play_live(
         np.array([np.nan if one is None else getattr(one, name) for one in found], dtype=np.float64)
         for name in ("started", "ended")
     )
-    return LiveRun(start, end, sum(dispatcher.refusals.values()), dispatcher.wrapped)
+    wrapped = "" if service is None else dispatcher.wrapped
+    return LiveRun(start, end, sum(dispatcher.refusals.values()), wrapped)
 
 
 def _check_decisions(policy: str, events: Sequence[Event]) -> None:
