@@ -145,11 +145,18 @@ class Client:
     def ask(self, method: str, path: str, body: object = None) -> None:
         """Make a request, and read the whole answer."""
         text = None if body is None else json.dumps(body)
-        self._connection.request(method, path, text, {"Content-Type": "application/json"})
-        answer = self._connection.getresponse()
+        try:
+            answer = self._answer(method, path, text)
+        except http.client.RemoteDisconnected:  # the service ends a connection that was idle for long
+            self._connection.close()
+            answer = self._answer(method, path, text)
         data = answer.read()
         if answer.status >= 300:
             raise SystemExit(f"{method} {path}: {answer.status} {data[:300]!r}")
+
+    def _answer(self, method: str, path: str, text: str | None) -> http.client.HTTPResponse:
+        self._connection.request(method, path, text, {"Content-Type": "application/json"})
+        return self._connection.getresponse()
 
 
 class Service:
