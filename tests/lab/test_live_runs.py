@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from berth.errors import UnsupportedProblem
 from berth.families.placement.cluster_runs import run_cluster
 from berth.families.placement.trace_world import batch_jobs
-from berth.lab.replay import ReplaySetting, replay
+from berth.lab.replay import ReplaySetting, replay, results, run
 from berth.lab.replay.live_runs import play_live
 from berth.lab.replay.samples import Measurement, samples_of
 from berth.live.core.drivers.rules import rule_of
@@ -143,3 +143,38 @@ def test_results_of_the_live_core_are_reused(tmp_path: Path) -> None:
     )
     assert [row["policy"] for row in first] == ["easy", "completion"]
     assert again == first
+
+
+@pytest.mark.parametrize(("amount", "of"), [(0.1, 0.3), (0.4, 1.2), (10.7, 32.1)])
+def test_three_thirds_of_a_server_fit_as_they_are_written(amount: float, of: float) -> None:
+    columns = {"submit_s": [0.0] * 4, "run_s": [10.0] * 4, "cpu": [*[amount] * 3, amount / 2]}
+    servers: dict[str, list[Any]] = {"machine": ["a", "b"], "cpu": [of, amount / 2], "speed": [1.0, 1.5]}
+    for policy in ("fcfs", "in-order-best-fit", "completion"):
+        found = replay(Trace.of(columns, servers), [policy]).jobs
+        assert found["start_s"].to_list() == [0.0] * 4
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize(("policy", "again"), [("escb-v", True), ("completion", True), ("easy", False)])
+def test_results_of_another_live_core_are_not_reused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, again: bool
+) -> None:
+    trace = Trace.of({"submit_s": [0.0, 1.0], "run_s": [40.0, 100.0], "cpu": [2.0, 2.0]}, UNEQUAL)
+    played, play = list[str](), run.played
+
+    def counted(spec: PolicySpec, *more: Any, **settings: Any) -> Any:
+        played.append(str(spec))
+        return play(spec, *more, **settings)
+
+    monkeypatch.setattr(run, "played", counted)
+    for version in ("one", "one", "two"):
+        monkeypatch.setattr(results, "code_hash", lambda *rooms, live=version: live if "live" in rooms else "lab")
+        replay(trace, [policy], out=tmp_path)
+    assert played == [policy] * (2 if again else 1)
+
+
+def test_machines_of_a_log_have_any_names() -> None:
+    columns = {"submit_s": [0.0, 1.0], "run_s": [40.0, 100.0], "cpu": [2.0, 2.0]}
+    servers = {**UNEQUAL, "machine": ["rack 1/slow", "rack 1/fast"]}
+    for policy in ("fcfs", "completion", "escb-v"):
+        assert replay(Trace.of(columns, servers), [policy]).rows[0]["never_started"] == 0

@@ -266,3 +266,18 @@ def test_rehearsals_take_the_configuration_of_a_service(tmp_path: Path, capsys: 
     config.write_text("queues: {queues: {x: {}, y: {accepts: false}}}")
     assert main(["rehearse", str(tmp_path / "rehearsal.yaml"), "--cluster", str(config), "--quiet"]) == 2
     assert "job g1: queue y accepts no jobs" in capsys.readouterr().err
+
+
+def test_refused_jobs_are_counted_in_the_order_of_the_log(tmp_path: Path) -> None:
+    names = [f"q{i}" for i in range(12)]
+    text = "queues: {queues: {x: {}, " + ", ".join(f"{name}: {{accepts: false}}" for name in names) + "}}"
+    jobs: dict[str, Any] = {"submit_s": [0.0] * 13, "run_s": [1.0] * 13, "kind": [*names, "x"], "cpu": [1.0] * 13}
+    found = played(tmp_path, ["easy"], jobs, speeds=None, queues=text)
+    refused = [reason for reason in found.left_out if reason.startswith("refused")]
+    assert refused == [f"refused: queue {name} accepts no jobs" for name in names]
+
+
+def test_machines_from_a_file_without_servers_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "service.yaml").write_text("policy: completion\n")
+    with pytest.raises(InvalidInput, match=r"service.yaml: servers: got none, expected a file with servers"):
+        replay(Trace.of(JOBS, TWO), ["easy"], machines=tmp_path / "service.yaml")

@@ -15,6 +15,7 @@ from berth.cli import main
 from berth.errors import InvalidInput
 from berth.lab.replay import Measurement, ReplaySetting, replay
 from berth.lab.replay.sweep import ReplaySweep, ReplaySweepFile, load_replay_sweep, replay_sweep
+from berth.lab.replay.sweep_cells import ReplayedCells
 from berth.lab.run.processes import run_cells
 from berth.lab.show.sweeps import SweepLine, SweepTable, draw_curves
 from berth.lab.sweep import load_sweep, sweep
@@ -182,3 +183,29 @@ def test_curves_have_a_panel_for_every_combination() -> None:
     assert {line.get_linestyle() for line in many.axes[0].get_lines()} == {"None"}
     words = draw_curves(table(["trace"], [("a",), ("b",)]), "trace")
     assert [label.get_text() for label in words.axes[0].get_xticklabels()] == ["a", "b"]
+
+
+def test_a_point_without_its_last_window_has_no_means(
+    jobs: Path, here: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compute, windows = ReplayedCells.compute, {"processors": 8, "windows": 3, "window_jobs": 25}
+
+    def broken(self: ReplayedCells, context: Any, cell: Any) -> Any:
+        if cell.sample == 2:
+            raise ValueError("out of paper")
+        return compute(self, context, cell)
+
+    monkeypatch.setattr(ReplayedCells, "compute", broken)
+    found = replay_sweep(plan(jobs, set=windows, grid={"load": [0.5]}))
+    assert sorted(found.failed) == ["point 0, easy, sample 2", "point 0, fcfs, sample 2"]
+    assert found.rows[0] == []
+
+
+def test_a_log_that_changed_is_read_again(jobs: Path, here: list[str], tmp_path: Path) -> None:
+    before = replay_sweep(plan(jobs, set={"processors": 8, "first": 60}), out=tmp_path / "out")
+    jobs.unlink()
+    write_trace(log().replace(jobs=log().jobs.with_columns(pl.col("run_s") * 9, pl.col("estimate_s") * 9)), jobs)
+    after = replay_sweep(plan(jobs, set={"processors": 8, "first": 60}, grid={"exact": [False]}), out=tmp_path / "out")
+    again = replay_sweep(plan(jobs, set={"processors": 8, "first": 60}), out=tmp_path / "out")
+    assert (after.reused, again.reused) == (0, 0)
+    assert waits(again) != waits(before)

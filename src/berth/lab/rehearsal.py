@@ -18,11 +18,12 @@ import numpy as np
 import polars as pl
 
 from berth.errors import BerthError
-from berth.lab.run.cells import code_hash
+from berth.lab.run.cells import code_hash, source_hash
 from berth.lab.run.processes import run_cells
 from berth.lab.run.runner import CellKind, CellRun, Failure, Progress, Work
 from berth.lab.run.store import ResultDirectory, now, versions
 from berth.lab.show.canvas import COLOURS, finish, new_figure, to_png
+from berth.live.core import LIVE
 from berth.live.twin.rehearse import Rehearsal, Row
 from berth.live.twin.runs import Run, Runner, run
 
@@ -47,10 +48,12 @@ class RehearsedCells(CellKind[Rehearsal, RehearsalCell, Run]):
         self._jobs: dict[int, str] = {}
 
     def key(self, context: Rehearsal, cell: RehearsalCell) -> str:
-        """A hash of the code, the settings and the jobs; the file of a trace may have other jobs now."""
+        """A hash of the code, the settings, the queues and the jobs; the file of a trace may have other jobs now."""
         if cell.seed not in self._jobs:
             self._jobs[cell.seed] = hashlib.sha256(repr([*context.stream.gangs(cell.seed)]).encode()).hexdigest()
-        parts = [self._settings, str(cell.runner), cell.seed, self._jobs[cell.seed], code_hash("live")]
+        runner, served = cell.runner, None if context.served is None else repr(context.served.queues)
+        source = "" if runner.plain or runner.policy in LIVE else source_hash(runner.policy)
+        parts = [self._settings, str(runner), cell.seed, self._jobs[cell.seed], code_hash("live"), source, served]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
 
     def compute(self, context: Rehearsal, cell: RehearsalCell) -> Run:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from berth.cli import main
@@ -15,7 +16,7 @@ from berth.live.twin.settings import read_rehearsal
 from berth.live.twin.streams import ClassStream
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-CAPACITY = {"cpu": 64, "memory": 512, "gpu": 8}
+CAPACITY = {"cpu": 64, "memory": 512 * 2**30, "gpu": 8}
 TEXT = (EXAMPLES / "rehearse.yaml").read_text()
 
 
@@ -81,7 +82,7 @@ def test_a_trace_is_rehearsed(tmp_path: Path) -> None:
     assert first.demand is not None
     assert {name: much / stream.units[name] for name, much in first.demand.items()} == {
         "cpu": 8,
-        "memory": 64,
+        "memory": 64 * 2**30,
         "gpu": 1,
     }
     assert stream.servers[0].capacity == {name: much * stream.units[name] for name, much in CAPACITY.items()}
@@ -213,3 +214,71 @@ def test_a_trace_is_looked_for_beside_the_file_and_then_in_the_folder_of_traces(
     assert len(read_rehearsal(file).plan().stream.gangs(0)) == 5
     (tmp_path / "log.swf").write_text("".join(log.splitlines(keepends=True)[:6]))
     assert len(read_rehearsal(file).plan().stream.gangs(0)) == 3
+
+
+@pytest.mark.parametrize(("memory", "starts"), [("64Gi", [0.0, 60.0]), ("96Gi", [0.0, 0.0])])
+def test_memory_of_a_trace_counts_in_the_units_of_servers(tmp_path: Path, memory: str, starts: list[float]) -> None:
+    (tmp_path / "log.csv").write_text("job,submit_s,run_s,pieces,memory[GiB]\na,0,60,1,48\nb,0,60,1,48\n")
+    path = tmp_path / "own.yaml"
+    path.write_text(
+        f"servers: [{{name: a, capacity: {{memory: {memory}}}, labels: {{class: a}}}}]\n"
+        "trace: {file: log.csv, types: {others: {a: 1}}, luck: 0}\npolicies: [completion]\n"
+    )
+    stream = read_rehearsal(path).plan().stream
+    for runner in ("slurm", "completion"):
+        assert run(stream, Runner.parse(runner), 0).began.tolist() == starts
+    path.write_text(path.read_text().replace(memory, "64"))
+    with pytest.raises(InvalidInput, match="more memory for a task of job g0 than any server has"):
+        read_rehearsal(path).plan()
+
+
+def test_runs_of_another_file_of_a_policy_or_with_the_queues_of_a_service_are_not_continued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, out, service = tmp_path / "small.yaml", tmp_path / "out", tmp_path / "service.yaml"
+    path.write_text(TEXT.replace("jobs: 110", "jobs: 4").replace("best-fit, escb-v, ", ""))
+    service.write_text("store: service.db\n")  # its queues are those of a new service
+
+    def new(*more: str) -> int:
+        before = {*out.glob("cells/*")}
+        assert main(["rehearse", str(path), "--seeds", "1", "--workers", "1", "--out", str(out), "-q", *more]) == 0
+        return len({*out.glob("cells/*")} - before)
+
+    assert new() == 3
+    assert new("--cluster", str(service)) == 3
+    assert new("--cluster", str(service)) == 0
+    monkeypatch.setattr(rehearsal, "source_hash", lambda name: f"the file of {name}")
+    assert new() == 0
+    assert new("-p", "best-fit") == 2
+    monkeypatch.setattr(rehearsal, "source_hash", lambda name: f"another file of {name}")
+    assert new("-p", "best-fit") == 2
+
+
+def test_small_and_large_seeds_are_written_to_one_table(tmp_path: Path) -> None:
+    path, out = tmp_path / "small.yaml", tmp_path / "out"
+    text = TEXT.replace("jobs: 110", "jobs: 4").replace("best-fit, escb-v, completion", "best-fit")
+    path.write_text(text.replace("seeds: 20", f"seeds: [1, {2**63 - 1}]"))
+    assert main(["rehearse", str(path), "--workers", "1", "--out", str(out), "-q"]) == 0
+    assert sorted(set(pl.read_parquet(out / "jobs.parquet")["seed"])) == [1, 2**63 - 1]
+
+
+@pytest.mark.parametrize("kind", ["_gpu", "a//b", "a/.b", "x" * 200, "(-)", "./_"])
+def test_odd_kinds_of_a_trace_are_types_that_the_service_takes(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "log.csv").write_text(f"job,submit_s,run_s,pieces,kind,cpu[core]\na,0,60,1,{kind},1\n")
+    path = tmp_path / "own.yaml"
+    path.write_text(
+        "servers: [{name: a, capacity: {cpu: 1}, labels: {class: a}}]\n"
+        "trace: {file: log.csv, types: {others: {a: 1}}, luck: 0}\npolicies: [completion]\n"
+    )
+    stream = read_rehearsal(path).plan().stream
+    assert run(stream, Runner("slurm"), 0).ended.tolist() == [60.0]
+
+
+def test_gpus_of_a_piece_of_a_trace_are_tasks_of_a_training_job(tmp_path: Path) -> None:
+    """Logs of Slurm, openb and PAI have nodes or pods as pieces, with several GPUs each."""
+    (tmp_path / "log.csv").write_text(
+        "job,submit_s,run_s,pieces,gpu[device]\na,0,60,1,8\nb,0,60,2,2\nc,0,60,1,0.5\nd,0,60,1,0\n"
+    )
+    (tmp_path / "own.yaml").write_text(TRAINING.replace(str(EXAMPLES / "own.csv"), "log.csv"))
+    gangs = read_rehearsal(tmp_path / "own.yaml").plan().stream.gangs(0)
+    assert [(gang.tasks, gang.type.rpartition("/g")[2]) for gang in gangs] == [(8, "8"), (4, "4"), (1, "1"), (1, "1")]

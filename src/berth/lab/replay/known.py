@@ -59,6 +59,8 @@ class Beyond:
 
         table = None if setting.speeds is None else read_speeds(setting.speeds)
         there = None if machines is None else read_cluster_file(machines)
+        if there is not None and not there.there():
+            raise InvalidInput("a file with servers", found="none", key="servers", file=str(machines))
         if setting.cluster is None:
             return cls(setting, table, machines=there)
         file = read_cluster_file(setting.cluster)

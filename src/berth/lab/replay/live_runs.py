@@ -23,7 +23,7 @@ from berth.files.quantities import Amounts
 from berth.lab.replay.types import TypedJobs
 from berth.live.core.dispatcher import Dispatcher
 from berth.live.core.events import Decided, Event, Start, Submitted
-from berth.live.core.jobs import UNTYPED, Job, Role, Server
+from berth.live.core.jobs import ID, UNTYPED, Job, Role, Server
 from berth.live.core.queues import Queues
 from berth.live.engines.simulated.cluster import SimulatedCluster, Truth
 from berth.live.simulation import play
@@ -122,7 +122,9 @@ def _servers(batch: BatchJobs, typed: TypedJobs | None) -> tuple[list[Server], A
     """The servers, with their class and a label for each port whose jobs may use them, and the units of amounts."""
     problem, cluster = batch.problem, batch.problem.instance.cluster
     names = [resource.name for resource in cluster.resources]
-    rows = list(zip(cluster.servers, cluster.capacity.tolist(), strict=True))
+    known = all(ID.fullmatch(name) for name in cluster.servers)  # a log may have names that the service refuses
+    called = cluster.servers if known else [f"server-{r}" for r in range(len(cluster.servers))]
+    rows = list(zip(called, cluster.capacity.tolist(), strict=True))
     units = fine_units(
         Server(name, {one: math.ceil(1000 * amount) for one, amount in zip(names, row, strict=True)})
         for name, row in rows
@@ -161,8 +163,8 @@ def _classes_needed(typed: TypedJobs, type_: str) -> dict[str, str]:
 
 
 def _whole(names: Sequence[str], row: Sequence[float], units: Amounts) -> Amounts:
-    """Amounts in whole units, rounded down so that three thirds fit, but none to nothing."""
+    """Amounts as written, in whole units, rounded down so that three thirds fit, but none to nothing."""
     return {
-        name: max(int(Fraction(amount) * units[name]), 1) if amount else 0
+        name: max(int(Fraction(repr(amount)) * units[name]), 1) if amount else 0
         for name, amount in zip(names, row, strict=True)
     }

@@ -41,6 +41,7 @@ from berth.lab.show.traces import spoken_time
 from berth.lab.show.words import number, percent
 from berth.live.core import LIVE
 from berth.model import Floats, Ints
+from berth.registry import PolicySpec
 
 __all__ = [
     "PERCENTILES",
@@ -51,6 +52,7 @@ __all__ = [
     "batch_metrics",
     "bounded_slowdown",
     "earlier",
+    "is_live",
     "load",
     "print_replay",
     "save",
@@ -146,6 +148,11 @@ def assembled(
     )
 
 
+def is_live(spec: PolicySpec) -> bool:
+    """Whether only the dispatcher can play a policy: it has no family, or another one than placement."""
+    return spec.name in LIVE or getattr(spec.load(), "family", None) != "placement"
+
+
 def _name(policy: str, sample: str) -> str:
     named = f"{policy} {sample}" if sample else policy
     return f"cells/{hashlib.sha256(named.encode()).hexdigest()[:16]}"
@@ -156,7 +163,8 @@ def _key(policy: str, live: bool) -> str:
 
     `live`: the dispatcher plays all policies.
     """
-    rooms = ("lab/replay", "live") if live or policy in LIVE else ("lab/replay",)
+    dispatched = live or policy in LIVE or is_live(PolicySpec.parse(policy))
+    rooms = ("lab/replay", "live") if dispatched else ("lab/replay",)
     code = code_hash(*rooms), "" if policy in LIVE else source_hash(policy)
     return hashlib.sha256(" ".join(code).encode()).hexdigest()[:24]
 

@@ -25,10 +25,9 @@ from berth.families.placement.policies.queued import log_form
 from berth.families.placement.pool_runs import MODES, run_pool
 from berth.families.placement.problem import PlacementSlot
 from berth.families.placement.trace_world import BatchJobs, as_pool, batch_world
-from berth.lab.replay.results import THRESHOLD_SECONDS, bounded_slowdown
+from berth.lab.replay.results import THRESHOLD_SECONDS, bounded_slowdown, is_live
 from berth.lab.replay.setting import ReplaySetting
 from berth.lab.replay.unstarted import fair_metrics
-from berth.live.core import LIVE
 from berth.model import Floats
 from berth.random import stream
 from berth.registry import PolicySpec
@@ -118,11 +117,6 @@ def _amounts(trace: Trace) -> tuple[Floats, Floats]:
 def _main(amount: Floats, capacity: Floats) -> int:
     """Resource with the highest demand relative to capacity."""
     return int(np.argmax(np.where(capacity > 0, amount.sum(axis=0) / np.where(capacity > 0, capacity, 1.0), -1.0)))
-
-
-def is_live(spec: PolicySpec) -> bool:
-    """Whether only the dispatcher can play a policy: it has no family, or another one than placement."""
-    return spec.name in LIVE or getattr(spec.load(), "family", None) != "placement"
 
 
 def _live(spec: PolicySpec, batch: BatchJobs, setting: ReplaySetting, known: Known | None) -> LiveRun:

@@ -24,7 +24,7 @@ from berth.files.wording import checked, first_of, said
 from berth.files.yaml_tree import Tree, read_file
 from berth.lab.replay import chosen_policies, placement_policy
 from berth.lab.replay.paired import MEASURES, Difference, differences, over_samples, with_intervals
-from berth.lab.replay.sweep_cells import REPLAYED, ReplayCell, ReplayKeys, ReplayPoint, batch_of, samples_at
+from berth.lab.replay.sweep_cells import REPLAYED, ReplayCell, ReplayKeys, ReplayPoint, batch_of, forget, samples_at
 from berth.lab.run.processes import leave_if_imported_by_worker, run_cells
 from berth.lab.run.runner import CellRun, Failure, Progress, Work, worker_count
 from berth.lab.run.store import now, opened, versions
@@ -157,6 +157,7 @@ def replay_sweep(
     A wrong setting is an error before anything runs; a failing cell is listed and stops no other.
     """
     leave_if_imported_by_worker()
+    forget()
     began = time.perf_counter()
     if not isinstance(plan, ReplaySweepFile):
         plan = load_replay_sweep(plan)
@@ -202,7 +203,8 @@ def replay_sweep(
         found: dict[int, list[Difference]] = {}
         for place, names in enumerate(policies):
             base = names[0] if plan.baseline is None else str(PolicySpec.parse(plan.baseline))
-            rows[place], found[place] = _concluded(numbers, place, names, base)
+            count = len(samples_at(settings[place]))
+            rows[place], found[place] = _concluded(numbers, place, count, names, base)
         result = ReplaySweep(
             plan.title,
             tuple(points),
@@ -223,15 +225,12 @@ def replay_sweep(
 
 
 def _concluded(
-    numbers: Mapping[Work, dict[str, Any]], place: int, policies: Sequence[str], base: str
+    numbers: Mapping[Work, dict[str, Any]], place: int, count: int, policies: Sequence[str], base: str
 ) -> tuple[list[dict[str, Any]], list[Difference]]:
-    """Rows and differences of a point, of the policies that played all its samples."""
-    count = max((work.cell.sample for work in numbers if work.place == place), default=-1) + 1
+    """Rows and differences of a point, of the policies that played all its `count` samples."""
     works = {name: [Work(place, ReplayCell(name, sample)) for sample in range(count)] for name in policies}
     each = {
-        name: [numbers[work] for work in mine]
-        for name, mine in works.items()
-        if count and all(work in numbers for work in mine)
+        name: [numbers[work] for work in mine] for name, mine in works.items() if all(work in numbers for work in mine)
     }
     found = differences(each, base) if count > 1 and base in each else []
     rows = [with_intervals({"policy": name, **over_samples(rows)}, rows, found) for name, rows in each.items()]

@@ -27,7 +27,7 @@ from berth.registry import PolicySpec
 from berth.traces.fitting.workload import workload_names
 from berth.traces.trace import Trace
 
-__all__ = ["REPLAYED", "ReplayCell", "ReplayKeys", "ReplayPoint", "batch_of", "samples_at"]
+__all__ = ["REPLAYED", "ReplayCell", "ReplayKeys", "ReplayPoint", "batch_of", "forget", "samples_at"]
 
 Time = Annotated[str | float, said("a duration such as 30d, or a number of seconds")]
 Count = Annotated[int, Field(ge=1), said("a whole number ≥ 1")]
@@ -131,6 +131,12 @@ def batch_of(point: ReplayPoint, sample: int) -> BatchJobs:
 @lru_cache(maxsize=64)
 def _digest(point: ReplayPoint, sample: int) -> str:
     return trace_digest([samples_at(point)[sample]])
+
+
+def forget() -> None:
+    """Read files again: in a process with several sweeps, they may have changed since."""
+    for function in (_read, samples_at, batch_of, _digest):
+        function.cache_clear()
 
 
 class ReplayedCells(CellKind[ReplayPoint, ReplayCell, dict[str, Any]]):

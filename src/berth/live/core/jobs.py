@@ -17,7 +17,7 @@ from typing import Any, Self
 from berth.errors import InvalidInput
 from berth.files.quantities import Amounts
 
-__all__ = ["NOTHING_SAID", "UNTYPED", "Job", "Place", "Role", "Server", "check_id", "check_type"]
+__all__ = ["ID", "NOTHING_SAID", "UNTYPED", "Job", "Place", "Role", "Server", "check_id", "check_type"]
 
 UNTYPED = "default"
 """The type of jobs without a type: nothing is learned from them."""

@@ -110,9 +110,9 @@ class Run:
         import polars as pl
 
         columns = ("arrival", "began", "ended", "tasks", "servers")
-        same = {"seed": self.seed, "runner": self.runner, "refused": self.refused, "wrapped": self.wrapped}
+        same = {"runner": self.runner, "refused": self.refused, "wrapped": self.wrapped}
         return pl.DataFrame({name: getattr(self, name) for name in columns}).with_columns(
-            **{name: pl.lit(value) for name, value in same.items()}
+            seed=pl.lit(self.seed, pl.Int64), **{name: pl.lit(value) for name, value in same.items()}
         )
 
     @classmethod

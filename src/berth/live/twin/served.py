@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -71,9 +72,10 @@ class ServedQueues:
         """The jobs that the service accepts, and how many it refuses by reason."""
         keys = trace.jobs.select("user", "group", "kind", "estimate_s").rows()
         why = {key: self.refusal(*key) for key in dict.fromkeys(keys)}
-        reasons = pl.Series([why[key] for key in keys], dtype=pl.String)
-        counts = {f"refused: {reason}": count for reason, count in reasons.drop_nulls().value_counts().rows()}
-        return (trace.replace(jobs=trace.jobs.filter(reasons.is_null())) if counts else trace), counts
+        reasons = [why[key] for key in keys]
+        counts = Counter(f"refused: {reason}" for reason in reasons if reason is not None)
+        kept = pl.Series([reason is None for reason in reasons], dtype=pl.Boolean)
+        return (trace.replace(jobs=trace.jobs.filter(kept)) if counts else trace), counts
 
     def moved(self, trace: Trace) -> str:
         """Which kinds of jobs are in the queue `default` because no queue has their name, in words; empty if none."""

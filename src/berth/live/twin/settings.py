@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr
 
 from berth.errors import BerthError, InvalidInput
-from berth.files.quantities import UNITS, amounts, format_amounts
+from berth.files.quantities import MILLI, UNITS, amounts, format_amounts
 from berth.files.wording import Amounts, Mistake, Part, by, checked, first_of, said
 from berth.files.yaml_tree import Tree, read_file
 from berth.live.core.drivers import make_driver
@@ -22,14 +24,14 @@ from berth.live.twin.measured import TrainingTrace, gavel_stream, sia_stream
 from berth.live.twin.plain import PLAIN
 from berth.live.twin.rehearse import Rehearsal
 from berth.live.twin.runs import PATIENCE, Runner
-from berth.live.twin.streams import CLASS, ClassStream, Stream
+from berth.live.twin.streams import CLASS, ClassStream, Gang, Stream
 from berth.live.twin.traces import OTHERS, TraceStream, fine_units, in_units, trace_gangs
 from berth.traces.folder import trace_beside
 from berth.traces.throughputs import read_gavel
 
 __all__ = ["RehearsalFile", "read_rehearsal"]
 
-Seed = Annotated[int, Field(ge=0)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Spread = Annotated[float, Field(ge=0, le=3)]
 Jobs = Annotated[int, Field(ge=1, le=1_000_000)]
 Types = Annotated[dict[str, dict[str, Annotated[float, Field(gt=0)]]], Field(min_length=1)]
@@ -182,8 +184,11 @@ class RehearsalFile(Part):
             gangs = tuple(trace_gangs(file, log.types or {OTHERS: {}}, log.jobs, units))
             if log.types is None:
                 shape = len(gangs), 0.0, log.luck, log.server_spread
-                return TrainingTrace(read_gavel(), servers, *shape, gangs)
+                gpus = [math.ceil((gang.demand or {}).get("gpu", 0) / units.get("gpu", MILLI)) for gang in gangs]
+                each = (replace(gang, tasks=gang.tasks * max(n, 1)) for gang, n in zip(gangs, gpus, strict=True))
+                return TrainingTrace(read_gavel(), servers, *shape, tuple(each))
             servers = tuple(in_units(server, units) for server in servers)
+            _check_sizes(gangs, servers)
             return TraceStream(gangs, servers, log.types, log.luck, log.server_spread, units=units)
         drawn = self.stream
         assert drawn is not None
@@ -251,6 +256,16 @@ def _too_large(stream: StreamEntry, servers: Sequence[Server]) -> Iterator[Mista
         if room < max(stream.tasks):
             expected = f"at most {room} tasks, which fit on the classes of {type_}"
             yield Mistake(("stream", "tasks"), expected, max(stream.tasks))
+
+
+def _check_sizes(gangs: Sequence[Gang], servers: Sequence[Server]) -> None:
+    """Refuse a trace with a task that no server can ever hold."""
+    most = {name: max(one.capacity.get(name, 0) for one in servers) for one in servers for name in one.capacity}
+    for gang in gangs:
+        for name, much in (gang.demand or {}).items():
+            if much > most.get(name, 0):
+                found = f"more {name} for a task of job {gang.name} than any server has"
+                raise InvalidInput("jobs that fit on the servers (memory: 64Gi is 64 GiB)", found=found, key="trace")
 
 
 def _unknown_policies(file: RehearsalFile) -> Iterator[Mistake]:

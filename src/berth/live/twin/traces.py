@@ -13,6 +13,7 @@ import numpy as np
 from berth.errors import InvalidInput
 from berth.files.quantities import MILLI, Amounts
 from berth.live.core.jobs import Server
+from berth.live.twin.served import UNITS
 from berth.live.twin.streams import Gang, Speeds, server_effects
 from berth.random import stream
 from berth.traces.formats import load_trace
@@ -85,26 +86,34 @@ def trace_gangs(
 ) -> Iterator[Gang]:
     """The jobs of a trace that ran, in the order of arrival; the type of a job is its kind.
 
-    Requests are counted in `units`, rounded down so that three thirds fit, but none to nothing.
+    Requests are counted in `units` of what servers count (memory in bytes), rounded down so that three thirds fit, but
+    none to nothing.
     """
     units = units or {}
     trace = load_trace(path)
     rows = trace.jobs.filter(trace.jobs["run_s"].is_not_null() & trace.jobs["submit_s"].is_not_null()).sort("submit_s")
     if not len(rows):
         raise InvalidInput("jobs with times of submission and run times", found="none", file=str(path))
+    each = {one.name: units.get(one.name, MILLI) * UNITS.get(one.unit, 1) for one in trace.resources}
     start = rows["submit_s"][0]
     for i, row in enumerate(rows.head(first or len(rows)).iter_rows(named=True)):
-        kind = re.sub(r"[^A-Za-z0-9._@/-]", "-", row["kind"] or OTHERS).strip("-/") or OTHERS
+        kind = _type(row["kind"] or OTHERS)
         speeds = types.get(kind, types.get(OTHERS))
         if speeds is None:
             expected = f"speeds of this kind of job under types, or of {OTHERS}"
             raise InvalidInput(expected, value=kind, key="trace.types", file=str(path))
         work = max(row["run_s"], SHORTEST)
-        demand = {
-            one.name: max(int(Fraction(repr(row[one.name])) * units.get(one.name, MILLI)), 1)
-            for one in trace.resources
-            if row[one.name]
-        }
+        demand = {name: max(int(Fraction(repr(row[name])) * whole), 1) for name, whole in each.items() if row[name]}
         seconds = {name: work / speed for name, speed in speeds.items()}
         owner = {name: row[name] for name in ("user", "group", "kind")}
         yield Gang(f"g{i}", kind, row["pieces"] or 1, row["submit_s"] - start, work, seconds, demand=demand, **owner)
+
+
+def _type(kind: str) -> str:
+    """A kind of a log as the type of a job.
+
+    >>> _type("batch queue"), _type("_gpu"), _type("a//.b/"), _type("(-)")
+    ('batch-queue', 'gpu', 'a/b', 'others')
+    """
+    plain = re.sub(r"[^A-Za-z0-9._@/-]", "-", kind).strip("-/")
+    return re.sub(r"(^|/)[^A-Za-z0-9]+", r"\1", plain)[:128].rstrip("/") or OTHERS

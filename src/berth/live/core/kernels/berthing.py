@@ -99,9 +99,10 @@ def room(demand: Any, free: Any, role: int, server: int, most: int) -> Any:
     for k in range(free.shape[1]):
         need = demand[role, k]
         if need > 0:
-            if free[server, k] < need:  # mostly so on a full cluster, and quicker than to divide
+            left = free[server, k] - need
+            if left < 0:  # mostly so on a full cluster, and quicker than to divide
                 return 0
-            here = free[server, k] // need
+            here = 1 if left < need else free[server, k] // need
             if here < count:
                 count = here
     return max(count, 0)

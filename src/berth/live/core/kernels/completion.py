@@ -24,7 +24,7 @@ from berth.live.core.kernels.berthing import (
     room,
     too_large,
 )
-from berth.live.core.kernels.rooms import Looks, Notes, best_now, fits, look, look_again, tasks_on, within
+from berth.live.core.kernels.rooms import Looks, Notes, best_now, fits, look, look_again, within
 
 __all__ = ["Paces", "Releases", "complete_in_order", "ends_later"]
 
@@ -98,11 +98,11 @@ def soonest(
             q = tier[r]
             if q < quick and allowed[r]:
                 for role in range(start, gangs.start[job + 1]):
-                    notes.rooms[role - start, q] -= tasks_on(gangs.demand, left, role, r, gangs.each[role])
+                    notes.rooms[role - start, q] -= room(gangs.demand, left, role, r, gangs.each[role])
                 for k in range(left.shape[1]):
                     left[r, k] += releases.amount[after, k]
                 for role in range(start, gangs.start[job + 1]):
-                    notes.rooms[role - start, q] += tasks_on(gangs.demand, left, role, r, gangs.each[role])
+                    notes.rooms[role - start, q] += room(gangs.demand, left, role, r, gangs.each[role])
             after += 1
         for i in range(first, after):
             r = releases.server[i]

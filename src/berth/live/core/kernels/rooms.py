@@ -12,7 +12,7 @@ import numpy as np
 from berth.kernels.compiled import inner
 from berth.live.core.kernels.berthing import Gangs, holds, rest, room
 
-__all__ = ["Looks", "Notes", "best_now", "fits", "look", "look_again", "tasks_on", "within"]
+__all__ = ["Looks", "Notes", "best_now", "fits", "look", "look_again", "within"]
 
 
 class Notes(NamedTuple):
@@ -33,22 +33,6 @@ class Looks(NamedTuple):
     size: Any
     rooms: Any
     tight: Any
-
-
-@inner
-def tasks_on(demand: Any, free: Any, role: int, server: int, most: int) -> Any:
-    """`room`, without a division where there is room for a task at most."""
-    count = most
-    for k in range(free.shape[1]):
-        need = demand[role, k]
-        if need > 0:
-            left = free[server, k] - need
-            if left < 0:
-                return 0
-            here = 1 if left < need else free[server, k] // need
-            if here < count:
-                count = here
-    return max(count, 0)
 
 
 @inner
