@@ -138,6 +138,7 @@ def test_types_are_drawn_by_the_size_where_the_log_does_not_tell_them() -> None:
     assert one is not None
     assert one == again != other
     assert [name.rpartition("/g")[2] for name in one.types] == ["1", "4", "4"]
+    assert one != typed_jobs(trace, None, read_speeds("gavel"), 1, "window 2")
 
 
 @pytest.mark.parametrize(

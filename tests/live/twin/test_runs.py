@@ -19,7 +19,7 @@ from berth.live.core.speeds import Learned
 from berth.live.engines.simulated.cluster import Latency
 from berth.live.twin.knowledge import Pairs, PartDispatcher, Told, Unlearned, tell
 from berth.live.twin.measured import gavel_stream
-from berth.live.twin.rehearse import Rehearsal, rows_of
+from berth.live.twin.rehearse import Rehearsal, rows_of, share_of_gain
 from berth.live.twin.runs import Run, Runner, run
 from berth.live.twin.streams import ClassStream, Gang, class_servers, job_of
 from tests.live.core.builders import dispatcher
@@ -173,3 +173,9 @@ def test_told_knows_how_slow_spread_gangs_are() -> None:
         ]
         assert told.apart(type_) == pytest.approx(min(math.exp(np.mean(np.log(ratios))), 1.0))
     assert min(told.apart(type_) for type_ in spread) < 0.9
+
+
+def test_one_seed_may_have_all_that_can_be_gained() -> None:
+    found = share_of_gain({0: 5.0, 1: 8.0}, {0: 9.0, 1: 8.0}, {0: 4.0, 1: 8.0})
+    assert found is not None
+    assert (found.mean, found.low, found.high) == (0.8, None, None)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import polars as pl
+
 from berth.errors import InvalidInput
 from berth.files.wording import counted
 from berth.lab.replay.samples import Sample, Samples
@@ -113,7 +115,7 @@ class Beyond:
         from berth.lab.replay.live_runs import Service
         from berth.lab.replay.types import typed_jobs
 
-        typed = typed_jobs(trace, setting.types, self.table, setting.seed)
+        typed = typed_jobs(trace, setting.types, self.table, setting.seed, sample.name)
         if self.queues is None or self.cluster is None:
             return Known(typed)
         rows = trace.jobs.select("user", "group", "kind", "estimate_s").rows()
@@ -123,17 +125,16 @@ class Beyond:
     def notes(self, samples: Sequence[Sample], known: Sequence[Known], live: bool) -> tuple[str, ...]:
         """What was assumed, in words; `live`: a policy of the live scheduler plays."""
         first, one = samples[0], known[0]
-        said = [self._types(one)] if one.typed is not None else []
+        said = [self._types([more.typed for more in known if more.typed is not None])] if one.typed is not None else []
         said += [self._speeds(first, one)] if live or self.live or one.typed is not None else []
         if self.queues is not None:
             said.append(f"queues: those of {self.setting.cluster}; policies decide in the wrappers of the service")
-            said.append(self.queues.moved(first.trace))
+            said.append(self.queues.moved(pl.concat([sample.trace.jobs["kind"] for sample in samples])))
         return tuple(filter(None, said))
 
-    def _types(self, one: Known) -> str:
-        assert one.typed is not None
-        many = counted(len(set(one.typed.types)), "type")
-        if one.typed.drawn:
+    def _types(self, typed: Sequence[TypedJobs]) -> str:
+        many = counted(len({type_ for one in typed for type_ in one.types}), "type")
+        if typed[0].drawn:
             return f"types: {many}, drawn by seed {self.setting.seed}: the log does not tell what its jobs are"
         return f"types: {many} by {self.setting.types or 'kind'}"
 

@@ -79,10 +79,13 @@ def _bad_types(file: _SpeedFile) -> list[Mistake]:
     return found
 
 
-def typed_jobs(trace: Trace, rule: str | None, table: Throughputs | None, seed: int = 0) -> TypedJobs | None:
+def typed_jobs(
+    trace: Trace, rule: str | None, table: Throughputs | None, seed: int = 0, sample: str = ""
+) -> TypedJobs | None:
     """The types of the jobs by a rule such as `user+size`, with their speeds by a table; None where both are None.
 
-    Without a rule, the types are drawn from a table that tells their numbers of GPUs, or are the kinds of the log.
+    Without a rule, the types are drawn from a table that tells their numbers of GPUs (anew for each `sample` of a log),
+    or are the kinds of the log.
 
     >>> jobs = {"submit_s": [0.0, 1.0], "run_s": [9.0, 9.0], "user": ["ann", "bob"], "pieces": [1, 4]}
     >>> typed_jobs(Trace.of({**jobs, "cpu": [1.0, 1.0]}), "user+size", None).types
@@ -91,7 +94,7 @@ def typed_jobs(trace: Trace, rule: str | None, table: Throughputs | None, seed: 
     if rule is None and table is None:
         return None
     drawn = rule is None and table is not None and bool(table.gpus)
-    types = _drawn(trace, table, seed) if table is not None and drawn else _by_rule(trace, rule or "kind")
+    types = _drawn(trace, table, seed, sample) if table is not None and drawn else _by_rule(trace, rule or "kind")
     classes = machine_classes(trace)
     return TypedJobs(types, classes, {} if table is None else _speeds(trace, types, classes, table), drawn)
 
@@ -124,9 +127,9 @@ def _words(column: pl.Series) -> pl.Series:
     return text.str.replace_all(r"(^|/)([^A-Za-z0-9]|$)", "${1}x${2}")
 
 
-def _drawn(trace: Trace, table: Throughputs, seed: int) -> tuple[str, ...]:
+def _drawn(trace: Trace, table: Throughputs, seed: int, sample: str) -> tuple[str, ...]:
     """Any type of the table with as many GPUs as the job, or with the next smaller number."""
-    rng = stream(seed, "replay-types")
+    rng = stream(seed, "replay-types", *filter(None, [sample]))
     sizes = sorted(set(table.gpus.values()))
     types = {size: [t for t, gpus in table.gpus.items() if gpus == size] for size in sizes}
     there = [types[max((s for s in sizes if s <= gpus), default=sizes[0])] for gpus in _sizes(trace).to_list()]

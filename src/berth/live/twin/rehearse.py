@@ -97,8 +97,8 @@ def share_of_gain(ours: Mapping[int, float], plain: Mapping[int, float], told: M
     if there.sum() <= 0:
         return None
     whole = float(gained.sum() / there.sum())
-    if len(seeds) == 1:
-        return Estimate(whole, None, None, 1)
+    if (there.sum() == there).any():  # all that can be gained is in one seed, perhaps the only one
+        return Estimate(whole, None, None, len(seeds))
     without = (gained.sum() - gained) / (there.sum() - there)
     found = estimate((len(seeds) * whole - (len(seeds) - 1) * without).tolist())
     if found is None or found.high is None:

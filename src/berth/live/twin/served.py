@@ -77,9 +77,9 @@ class ServedQueues:
         kept = pl.Series([reason is None for reason in reasons], dtype=pl.Boolean)
         return (trace.replace(jobs=trace.jobs.filter(kept)) if counts else trace), counts
 
-    def moved(self, trace: Trace) -> str:
+    def moved(self, kinds: pl.Series) -> str:
         """Which kinds of jobs are in the queue `default` because no queue has their name, in words; empty if none."""
-        kinds = trace.jobs["kind"].drop_nulls()
+        kinds = kinds.drop_nulls()
         others = kinds.filter(~kinds.map_elements(lambda kind: _name(kind, "") in self.queues.queues, pl.Boolean))
         if not len(others):
             return ""
