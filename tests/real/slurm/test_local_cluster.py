@@ -72,7 +72,7 @@ def test_up_and_down_end_everything_even_if_the_supervisor_was_killed(folder: Pa
 
 @pytest.mark.parametrize("way", ["exec", "setsid --fork"])
 def test_down_ends_what_slurm_lost(folder: Path, tmp_path: Path, way: str) -> None:
-    """A process that leaves its process group stays when its job ends."""
+    """A process whose parent is gone stays when its job ends."""
     up("slurm", folder, {"nodes": 1, "cpus": 2, "gpus": 0})
     out = tmp_path / "pid"
     cluster = LocalSlurm(folder, 1)

@@ -43,7 +43,7 @@ SlurmdPidFile={folder}/slurmd-%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd-%n.log
 SlurmdParameters=config_overrides
-ProctrackType=proctrack/pgid
+ProctrackType=proctrack/linuxproc
 TaskProlog={folder}/mark.sh
 TaskPlugin=task/none
 SelectType=select/cons_tres
@@ -62,7 +62,7 @@ DefMemPerCPU=64
 
 
 MARKS = f"#!/bin/sh\necho export {MARK}={{folder}}\necho export {NODE}=$SLURMD_NODENAME\n"
-"""Marks each task: Slurm itself loses the processes that leave the process group of their task."""
+"""Marks each task: Slurm loses a process that a task starts just as it is ended, or whose parent is gone."""
 
 
 @dataclass(frozen=True)
