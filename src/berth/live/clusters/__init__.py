@@ -19,7 +19,7 @@ from typing import Protocol
 
 from berth.errors import BerthError
 
-__all__ = ["MARK", "NODE", "ClusterError", "LocalCluster", "alive", "end", "free_ports", "marked"]
+__all__ = ["MARK", "NODE", "ClusterError", "LocalCluster", "alive", "end", "free_ports", "marked", "stopped"]
 
 MARK, NODE = "BERTH_CLUSTER", "BERTH_CLUSTER_NODE"
 """Environment variables: the directory of the cluster that a process belongs to, and its node there."""
@@ -71,6 +71,17 @@ def marked(directory: Path, node: str | None = None) -> set[int]:
             found.add(one)
             roots.extend(children.get(one, ()))
     return found - {os.getpid()}
+
+
+def stopped(directory: Path, node: str) -> set[int]:
+    """The processes of a node, each stopped, so that none sees another end or starts another."""
+    found = set[int]()
+    while more := marked(directory, node) - found:
+        found |= more
+        for one in more:
+            with suppress(ProcessLookupError):
+                os.kill(one, signal.SIGSTOP)
+    return found
 
 
 def alive(process: int) -> bool:

@@ -23,7 +23,7 @@ import yaml
 
 from berth.about import HOME
 from berth.errors import InvalidInput
-from berth.live.clusters import MARK, ClusterError, end, free_ports, marked
+from berth.live.clusters import MARK, ClusterError, end, free_ports, marked, stopped
 from berth.live.clusters.kubernetes_flags import daemon_flags
 from berth.live.kubernetes_api import Api, ApiError, connect_with_token
 
@@ -208,8 +208,7 @@ class LocalKubernetes:
         self._lost(node).write_text("dead" if processes else "partition", encoding="utf-8")
         self._acknowledged(node, True)
         if processes:
-            while found := marked(self.directory, node):
-                end(found, signal.SIGKILL)
+            end(stopped(self.directory, node), signal.SIGKILL)
 
     def restore(self, node: str) -> None:
         """Bring a lost node back; the kubelet reports what became of its pods."""

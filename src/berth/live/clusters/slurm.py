@@ -15,12 +15,11 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from berth.errors import InvalidInput
-from berth.live.clusters import MARK, NODE, ClusterError, end, free_ports, marked
+from berth.live.clusters import MARK, NODE, ClusterError, end, free_ports, marked, stopped
 
 __all__ = ["LocalSlurm", "SlurmNode", "missing_programs"]
 
@@ -181,14 +180,8 @@ class LocalSlurm:
 
     def kill(self, name: str) -> None:
         """Kill one daemon; with a node, all of its tasks die."""
-        node = any(one.name == name for one in self.nodes)
         daemon = self._running.get(name)
-        processes = set[int]()
-        while node and (more := marked(self.directory, name) - processes):
-            processes |= more
-            for one in more:  # so that none sees another end, or starts another
-                with suppress(ProcessLookupError):
-                    os.kill(one, signal.SIGSTOP)
+        processes = stopped(self.directory, name) if any(one.name == name for one in self.nodes) else set()
         end(processes | ({daemon.pid} if daemon is not None and daemon.poll() is None else set()), signal.SIGKILL)
         if daemon is not None:
             daemon.wait()
